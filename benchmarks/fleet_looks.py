@@ -76,13 +76,15 @@ def looks(plan: Plan, asked: Sequence[Asked], number: int) -> Iterator[tuple[flo
             if signature is None or column is None:
                 continue
             states, units = prepared.design.column(column), prepared.units_of(signature)
-            label = prepared.label(ALL_ALIKE, signature)
-            later = screen.cells(prepared.design, label, states, units.take(units.incidents.time >= begin))
+            strata = prepared.strata(signature, level=ALL_ALIKE)
+            later = screen.cells(
+                prepared.design, units.take(units.incidents.time >= begin), strata=strata, column=states
+            )
             if e_value(later, more=True) >= 1 / LEVEL:
                 days[one] = min(days[one], 7 * look / number)
             if look == number:
-                counts = screen.cells(prepared.design, label, states, units).counts()
-                once[one] = bool(counts.crashes[0] and screen.more(counts)[0] <= LEVEL)
+                counts = screen.cells(prepared.design, units, strata=strata, column=states).counts()
+                once[one] = bool(counts.crashes[0] and screen.p_values(counts, "more")[0] <= LEVEL)
     return iter([(days[one], once[one]) for one in asked if one in once])
 
 

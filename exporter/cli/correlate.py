@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         raise flags.UsageError("--start and --window both say where it begins; give one")
     from exporter.config import packs
     from exporter.core.diagnosis.records import rfc3339
-    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
+    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_locations
     from exporter.fleet.input.journals import load
     from exporter.fleet.observations import Window
     from exporter.fleet.results import stored_findings
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if loaded.window.end <= loaded.window.start:
         raise flags.UsageError(f"--start: is not before the end, {rfc3339(loaded.window.end)}")
     catalogue = packs.load(flags.pack_folders(options))
-    observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
+    observed = with_locations(with_catalogue(loaded.observed, catalogue), options.places or ())
     kept = Path(options.findings_file) if options.findings_file else None
     remembered = stored_findings.read(kept) if kept else ()
     if loaded.before is not None:

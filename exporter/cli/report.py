@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
     import duckdb
 
     from exporter.config import packs
-    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_places
+    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_locations
     from exporter.fleet.input.journals import journals, observations
     from exporter.fleet.observations import Window
     from exporter.fleet.report.steps import carried_over
@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
             fill_from_counts(db, loaded.observed)
         if loaded.window.end <= loaded.window.start:
             raise flags.UsageError("--window: is empty")
-        observed = with_places(with_catalogue(loaded.observed, catalogue), options.places or ())
+        observed = with_locations(with_catalogue(loaded.observed, catalogue), options.places or ())
         remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
         correlated = correlate(observed, loaded.before) if loaded.before is not None else None
         if correlated is not None:

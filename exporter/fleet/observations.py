@@ -33,14 +33,14 @@ class Gap:
 
     kind: str
     count: int
-    what: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactRows:
     """The facts of nodes, one row for each node and time from which on they hold.
 
-    `codes[row, fact]` is the index of the value in `values[fact]`, -1 if it is not known. `places` are globs of facts that
+    `codes[row, fact]` is the index of the value in `values[fact]`, -1 if it is not known. `location_globs` match facts that
     the site calls places, beside `rack`, `row`, `cage` and the like.
     """
 
@@ -49,7 +49,7 @@ class FactRows:
     node: Ints
     since: Floats
     codes: NDArray[np.int32]
-    places: tuple[str, ...] = ()
+    location_globs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,7 @@ def test_what_is_found_again_begins_anew() -> None:
     old = replace(remember(correlate(FLEET.observed, week(0)), ())[0], signature="another")
     found = correlate(FLEET.observed, week(7), (old,))
 
-    assert [(r.signature, r.found_in) for r in remember(found, (old,))] == [("crash", week(7))]
+    assert [(r.signature, r.discovered_in) for r in remember(found, (old,))] == [("crash", week(7))]
 
 
 def test_what_is_confirmed_stays_so() -> None:

@@ -53,7 +53,7 @@ def test_the_result_says_so_if_no_ratio_can_be_shown() -> None:
 
 
 def test_more_crashes_show_smaller_effects() -> None:
-    ratios = [smallest_ratio(0.25, crashes, 1000, 1e-3) for crashes in (3, 10, 40, 160)]
+    ratios = [smallest_ratio(0.25, crashes, 1000, p_cut=1e-3) for crashes in (3, 10, 40, 160)]
 
     assert ratios[0] == math.inf
     assert ratios == sorted(ratios, reverse=True)

@@ -235,4 +235,4 @@ def test_a_node_that_is_long_gone_is_no_gap_and_one_that_fell_silent_is(tmp_path
     gaps = correlate(loaded.observed, loaded.window).gaps
 
     assert [(gap.kind, gap.count) for gap in gaps] == [("nodes_without_exposure", 1)]
-    assert "silent" in gaps[0].what
+    assert "silent" in gaps[0].message

@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 
 
 def gap(gaps: Sequence[Gap], kind: str) -> str:
-    return next((each.what for each in gaps if each.kind == kind), "")
+    return next((each.message for each in gaps if each.kind == kind), "")
 
 
 def beats(node: str, off: timedelta = timedelta(), days: int = 3, late: int = 0) -> list[Record]:

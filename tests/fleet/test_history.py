@@ -91,7 +91,7 @@ def test_a_warning_makes_the_answer_incomplete(answering: Callable[..., tuple[st
     found = correlate(load(connect(url), WEEK).observed, WEEK)
 
     assert found.complete is False
-    assert any("store 10.0.0.3 did not answer" in gap.what for gap in found.gaps)
+    assert any("store 10.0.0.3 did not answer" in gap.message for gap in found.gaps)
 
 
 def test_a_selector_that_meets_nobody_is_no_all_clear(answering: Callable[..., tuple[str, Asked]]) -> None:

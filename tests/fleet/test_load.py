@@ -129,7 +129,7 @@ def test_lines_that_do_not_parse_are_counted_and_named(tmp_path: Path) -> None:
         "1.jsonl:7: no usable hours",
         "1.jsonl:8: no usable facts",
     ):
-        assert place in gap.what
+        assert place in gap.message
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
@@ -146,7 +146,7 @@ def test_of_a_damaged_archive_what_stands_before_the_damage_is_read(tmp_path: Pa
 
     assert 200 < len(loaded.observed.incidents.id) < 2000
     assert kinds(loaded) == {"damaged_files": 2}
-    assert f"2.jsonl{ending}" in loaded.observed.gaps[0].what
+    assert f"2.jsonl{ending}" in loaded.observed.gaps[0].message
 
 
 def test_where_all_is_damaged_it_says_so(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_no_line_of_one_node_stops_the_reading_of_all(tmp_path: Path, line: dict
 
     assert len(loaded.observed.incidents.node) == 1
     assert kinds(loaded)["bad_lines"] == 1
-    assert why in loaded.observed.gaps[0].what
+    assert why in loaded.observed.gaps[0].message
 
 
 @pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "9" * 5000], ids=["lists in lists", "a long number"])
@@ -217,7 +217,7 @@ def test_a_node_whose_clock_runs_ahead_does_not_move_the_window(tmp_path: Path) 
 
     assert loaded.window.end == pytest.approx(START + DAY, abs=0.01)
     assert kinds(loaded) == {"clock_ahead": 2}
-    assert "b" in loaded.observed.gaps[0].what
+    assert "b" in loaded.observed.gaps[0].message
 
 
 def test_where_all_are_ahead_it_is_our_own_clock_that_is_wrong(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from exporter.demo.simulator import Plan, simulate
 from exporter.fleet.observations import Observed
 from exporter.fleet.statistics.correlation import correlate
-from exporter.fleet.statistics.origins import first_on_each_node, neighbourhoods, origins
+from exporter.fleet.statistics.origins import first_of_nodes, neighbourhoods, origins
 
 from .small import DAY, fleet
 
@@ -64,7 +64,7 @@ def test_a_lemon_is_one_unit_of_evidence_however_often_it_crashes() -> None:
     found = origins(fleet([], [("a", 1.0 + i / 10, "x", str(i)) for i in range(30)]).incidents)
 
     assert len(found.node) == 30
-    assert len(first_on_each_node(found).node) == 1
+    assert len(first_of_nodes(found).node) == 1
 
 
 def test_of_two_nodes_at_the_same_time_the_incidents_id_decides_and_not_the_nodes_name() -> None:

@@ -58,7 +58,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 @pytest.mark.parametrize(("share", "ratio", "about"), [(0.1, 5, 58), (0.3, 10, 24), (0.02, 3, 577)])
 def test_the_crashes_needed_are_those_of_simulation(share: float, ratio: float, about: int) -> None:
-    assert needed(share, ratio, 1e-5) == pytest.approx(about, rel=0.05)
+    assert needed(share, ratio, p_cut=1e-5) == pytest.approx(about, rel=0.05)
 
 
 def test_a_ratio_of_few_crashes_shrinks_more_than_one_of_many() -> None:

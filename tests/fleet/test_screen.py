@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from exporter.demo.simulator import Plan, Planted, simulate
-from exporter.fleet.input.catalogue_conditions import with_places
+from exporter.fleet.input.catalogue_conditions import with_locations
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.design import ALL_ALIKE
@@ -27,23 +27,23 @@ def test_in_one_stratum_and_day_the_test_is_the_binomial_tail_of_the_share_of_ex
     incidents = [(f"n{i:02}", 0.999, "crash", str(i)) for i in (0, 1, 2, 3, 4, 5, 20, 30)]
     prepared = prepare(fleet(facts, incidents, days=1), replace(WEEK, end=WEEK.start + 86400))
     red = next(i for i, v in enumerate(prepared.design.values) if v.text == "red")
-    label = prepared.label(ALL_ALIKE, 0)
-    counts = screen.count(prepared.design, screen.table(prepared.design, label), prepared.units[0])
+    label = prepared.strata(0, level=ALL_ALIKE)
+    counts = screen.count(prepared.design, screen.exposure_table(prepared.design, label), prepared.units[0])
 
     assert counts.observed[red] == 6
     assert counts.expected[red] == pytest.approx(2.0, rel=0.01)
-    assert screen.more(counts)[red] == pytest.approx(stats.binom.sf(5, 8, 0.25), rel=0.05)
+    assert screen.p_values(counts, "more")[red] == pytest.approx(stats.binom.sf(5, 8, 0.25), rel=0.05)
 
 
 def test_the_tables_way_of_counting_agrees_with_counting_one_column() -> None:
     observed = simulate(Plan(nodes=300, rate=200, reimaged=0.5, multi_node=0.2, seed=3)).observed
     prepared = prepare(observed, WEEK)
-    label = prepared.label(ALL_ALIKE, 0)
-    exposure = screen.table(prepared.design, label)
+    label = prepared.strata(0, level=ALL_ALIKE)
+    exposure = screen.exposure_table(prepared.design, label)
     for signature, units in list(prepared.units.items())[:3]:
         counts = screen.count(prepared.design, exposure, units)
         for value in range(0, len(prepared.design.values), 7):
-            one = screen.cells(prepared.design, label, prepared.design.column(value), units).counts()
+            one = screen.cells(prepared.design, units, strata=label, column=prepared.design.column(value)).counts()
             assert one.observed[0] == counts.observed[value], (signature, value)
             assert one.expected[0] == pytest.approx(counts.expected[value])
 
@@ -143,7 +143,7 @@ def test_a_fact_that_the_site_calls_a_place_is_one() -> None:
     observed = fleet(facts, incidents)
 
     assert [str(f.facts[0]) for f in correlate(observed, WEEK).findings] == ["u_position=u0"]
-    found = correlate(with_places(observed, ("u_*",)), WEEK)
+    found = correlate(with_locations(observed, ("u_*",)), WEEK)
     assert found.findings == ()
     assert [str(f.facts[0]) for f in found.locations] == ["u_position=u0"]
 

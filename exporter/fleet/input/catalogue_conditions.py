@@ -32,9 +32,9 @@ def with_catalogue(observed: Observed, catalogue: Catalogue) -> Observed:
     return replace(observed, vendors={**vendors, **observed.vendors}, groups=(*verdicts, *causes))
 
 
-def with_places(observed: Observed, places: Sequence[str]) -> Observed:
+def with_locations(observed: Observed, location_globs: Sequence[str]) -> Observed:
     """The observations with globs of facts that the site calls places."""
-    return replace(observed, facts=replace(observed.facts, places=tuple(places)))
+    return replace(observed, facts=replace(observed.facts, location_globs=tuple(location_globs)))
 
 
 def nodes_meeting_causes(observed: Observed, catalogue: Catalogue) -> Mapping[str, tuple[str, Sequence[int]]]:

@@ -108,8 +108,8 @@ def _damaged(db: duckdb.DuckDBPyConnection) -> list[Gap]:
     rows = db.execute(
         "SELECT path, what FROM gaps WHERE kind IN ('damaged_files', 'unreadable_files') ORDER BY path"
     ).fetchall()
-    what = f"{len(rows)} files cannot be read whole: {_named([f'{path}: {why}' for path, why in rows], len(rows))}"
-    return [Gap(kind="damaged_files", count=len(rows), what=what)] if rows else []
+    message = f"{len(rows)} files cannot be read whole: {_named([f'{path}: {why}' for path, why in rows], len(rows))}"
+    return [Gap(kind="damaged_files", count=len(rows), message=message)] if rows else []
 
 
 def _bad_lines(db: duckdb.DuckDBPyConnection) -> list[Gap]:
@@ -118,13 +118,13 @@ def _bad_lines(db: duckdb.DuckDBPyConnection) -> list[Gap]:
         "SELECT path, line, what FROM gaps WHERE kind = 'bad_lines' AND line IS NOT NULL ORDER BY path, line LIMIT ?",
         [NAMED],
     ).fetchall()
-    what = f"{total} lines are not records: {_named([f'{path}:{line}: {why}' for path, line, why in rows], total)}"
-    return [Gap(kind="bad_lines", count=total, what=what)] if total else []
+    message = f"{total} lines are not records: {_named([f'{path}:{line}: {why}' for path, line, why in rows], total)}"
+    return [Gap(kind="bad_lines", count=total, message=message)] if total else []
 
 
-def _named(places: Sequence[str], total: int) -> str:
-    more = total - len(places[:NAMED])
-    return "; ".join(places[:NAMED]) + (f" and {more} more" if more else "")
+def _named(lines: Sequence[str], total: int) -> str:
+    more = total - len(lines[:NAMED])
+    return "; ".join(lines[:NAMED]) + (f" and {more} more" if more else "")
 
 
 def _ahead(db: duckdb.DuckDBPyConnection) -> list[Gap]:
@@ -137,8 +137,8 @@ def _ahead(db: duckdb.DuckDBPyConnection) -> list[Gap]:
         return []
     count = sum(n for _, n in rows)
     nodes = ", ".join(name for name, _ in rows[:5]) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
-    what = f"{count} records of {len(rows)} nodes are from the future and left out; look at the clocks of {nodes}"
-    return [Gap(kind="clock_ahead", count=count, what=what)]
+    message = f"{count} records of {len(rows)} nodes are from the future and left out; look at the clocks of {nodes}"
+    return [Gap(kind="clock_ahead", count=count, message=message)]
 
 
 def _over_budget(db: duckdb.DuckDBPyConnection) -> list[Gap]:
@@ -151,7 +151,7 @@ def _over_budget(db: duckdb.DuckDBPyConnection) -> list[Gap]:
     count = sum(n for _, n in rows)
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
     nodes = ", ".join(node for node, _ in rows[:5]) + more
-    return [Gap(kind=KIND, count=count, what=f"{count} values beyond the share of one node are `{OTHER}`: {nodes}")]
+    return [Gap(kind=KIND, count=count, message=f"{count} values beyond the share of one node are `{OTHER}`: {nodes}")]
 
 
 def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Sequence[Gap]) -> Observed:
@@ -248,8 +248,8 @@ def clocks_off(db: duckdb.DuckDBPyConnection) -> list[Gap]:
         return []
     named = ", ".join(f"{node} ({seconds / 3600:+.1f} h)" for node, seconds in sorted(off.items())[:NAMED_NODES])
     more = f" and {len(off) - NAMED_NODES} more" if len(off) > NAMED_NODES else ""
-    what = f"clocks of {len(off)} nodes look hours off, so their crashes may meet the wrong facts: {named}{more}"
-    return [Gap(kind="clock_off", count=len(off), what=what)]
+    message = f"clocks of {len(off)} nodes look hours off, so their crashes may meet the wrong facts: {named}{more}"
+    return [Gap(kind="clock_off", count=len(off), message=message)]
 
 
 def _shift(first: Floats, last: Floats) -> Floats:
@@ -311,5 +311,9 @@ def _most_common(
     place = np.full(len(names), NOT_KNOWN)
     place[most] = np.arange(len(most))
     kept = [(place[facts][left], codes[left]) for facts, codes in cells for left in [place[facts] != NOT_KNOWN]]
-    what = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
-    return [names[fact] for fact in most], kept, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, what=what)]
+    message = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
+    return (
+        [names[fact] for fact in most],
+        kept,
+        [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, message=message)],
+    )

@@ -44,11 +44,11 @@ def load(
     names = sorted({*(b[0] for b in beats), *(c[0] for c in changes), *(c[0] for c in crashes)})
     number = {name: i for i, name in enumerate(names)}
     signatures = sorted({signature for _, signature, _ in crashes})
-    gaps = [Gap(kind="partial_answer", count=1, what=f"{api.url} warns: {warning}") for warning in api.warnings]
-    what = "jobs are not visible in metrics: crashes of one signature within one scrape count as one job"
-    gaps.append(Gap(kind="jobs_not_visible", count=len(crashes), what=what))
+    gaps = [Gap(kind="partial_answer", count=1, message=f"{api.url} warns: {warning}") for warning in api.warnings]
+    message = "jobs are not visible in metrics: crashes of one signature within one scrape count as one job"
+    gaps.append(Gap(kind="jobs_not_visible", count=len(crashes), message=message))
     if not beats:
-        gaps.append(Gap(kind="no_targets", count=0, what=f"no target was up: is {{{selector}}} right?"))
+        gaps.append(Gap(kind="no_targets", count=0, message=f"no target was up: is {{{selector}}} right?"))
     jobs: dict[tuple[str, float], int] = {}
     observed = Observed(
         nodes=tuple(map(printable, names)),

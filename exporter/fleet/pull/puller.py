@@ -214,7 +214,7 @@ class Puller:
         if found.cursor is None or (found.cursor == node.cursor and not found.gaps):
             self._read(node, found, 0)
             return
-        gaps = [(gap.kind, gap.count, gap.what) for gap in found.gaps]
+        gaps = [(gap.kind, gap.count, gap.message) for gap in found.gaps]
         for (reason, why), count in found.cleaned.refused.items():
             gaps.append((f"refused_{reason}", count, _REFUSED[reason].format(why=why)))
         part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=found.cursor, gaps=tuple(gaps))
@@ -241,7 +241,7 @@ class Puller:
                 self.counts.refused[reason] += count
         for gap in found.gaps:
             self.counts.gaps[gap.kind] += gap.count
-            self._log.warning("gap in a pulled journal", node=node.target.node, what=gap.what)
+            self._log.warning("gap in a pulled journal", node=node.target.node, what=gap.message)
         node.cursor, node.tag = found.cursor, found.tag
         row = node.row
         node.row = replace(

@@ -27,7 +27,7 @@ class JournalGap:
 
     kind: str
     count: int
-    what: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +67,12 @@ def plan(cursor: PullCursor | None, segments: Sequence[Segment]) -> Plan | None:
 
 def restarted(segments: Sequence[Segment]) -> Plan:
     """Another journal stands where the known one was: all of it is to be read. What was read before is recognised."""
-    what = "the journal is another one than before and was read from its beginning; the end of the old one may be lost"
-    return _plan(PullCursor(segment=segments[0].number), segments, (JournalGap(kind=REPLACED, count=1, what=what),))
+    message = (
+        "the journal is another one than before and was read from its beginning; the end of the old one may be lost"
+    )
+    return _plan(
+        PullCursor(segment=segments[0].number), segments, (JournalGap(kind=REPLACED, count=1, message=message),)
+    )
 
 
 def advanced(cursor: PullCursor, data: bytes, before: bytes, the_plan: Plan) -> PullCursor:
@@ -97,9 +101,11 @@ def _plan(cursor: PullCursor, segments: Sequence[Segment], gaps: tuple[JournalGa
 
 def _dropped(first: int, last: int) -> JournalGap:
     which = f"segment {first} was" if first == last else f"segments {first} to {last} were"
-    what = f"{which} deleted on the node before they were pulled; pull more often, or raise journal.max_bytes"
+    message = f"{which} deleted on the node before they were pulled; pull more often, or raise journal.max_bytes"
     return JournalGap(
-        kind=DROPPED, count=last - first + 1, what=what.replace("before they were", "before it was", first == last)
+        kind=DROPPED,
+        count=last - first + 1,
+        message=message.replace("before they were", "before it was", first == last),
     )
 
 
@@ -109,7 +115,7 @@ _EXAMPLE_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Lines of a node. refused: how many lines by one of REASONS and by what is wrong."""
+    """Lines of a node. refused: how many lines by one of REASONS and by message is wrong."""
 
     lines: tuple[bytes, ...] = ()
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)

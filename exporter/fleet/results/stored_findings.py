@@ -28,15 +28,15 @@ def read(path: Path) -> tuple[Remembered, ...]:
         data = json.loads(text)
         if data["version"] != VERSION:
             raise ValueError(f"version {data['version']} is not {VERSION}")
-        return tuple(_remembered(each) for each in data["findings"])
+        return tuple(_remembered(finding) for finding in data["findings"])
     except (ValueError, KeyError, TypeError) as error:
-        what = f"not a file of findings ({error}); name another file, or remove this one to start again"
-        raise InvalidInput([Problem(str(path), 1, 1, "", what)]) from error
+        message = f"not a file of findings ({error}); name another file, or remove this one to start again"
+        raise InvalidInput([Problem(str(path), 1, 1, "", message)]) from error
 
 
 def write(path: Path, remembered: Sequence[Remembered]) -> None:
     """Replace the file atomically. Raises OSError."""
-    data = {"version": VERSION, "findings": [_plain(each) for each in remembered[-KEPT:]]}
+    data = {"version": VERSION, "findings": [_plain(finding) for finding in remembered[-KEPT:]]}
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     with open(fresh, "w", encoding="utf-8") as file:
@@ -53,15 +53,15 @@ def _remembered(data: Any) -> Remembered:
     return Remembered(
         signature=data["signature"],
         direction=data["direction"],
-        facts=tuple(FactValue(**each) for each in data["facts"]),
+        facts=tuple(FactValue(**fact) for fact in data["facts"]),
         together_with=FactValue(**together) if together else None,
-        found_in=Window(**data["found_in"]),
+        discovered_in=Window(**data["found_in"]),
         confirmed_in=Window(**data["confirmed_in"]) if data["confirmed_in"] else None,
         watched=data.get("watched") is True,
     )
 
 
-def _plain(each: Remembered) -> dict[str, Any]:
+def _plain(finding: Remembered) -> dict[str, Any]:
     def window(one: Window | None) -> dict[str, float] | None:
         return {"start": one.start, "end": one.end} if one else None
 
@@ -69,11 +69,11 @@ def _plain(each: Remembered) -> dict[str, Any]:
         return {"fact": one.fact, "value": one.value} if one else None
 
     return {
-        "signature": each.signature,
-        "direction": each.direction,
-        "facts": [fact(one) for one in each.facts],
-        "together_with": fact(each.together_with),
-        "found_in": window(each.found_in),
-        "confirmed_in": window(each.confirmed_in),
-        "watched": each.watched,
+        "signature": finding.signature,
+        "direction": finding.direction,
+        "facts": [fact(one) for one in finding.facts],
+        "together_with": fact(finding.together_with),
+        "found_in": window(finding.discovered_in),
+        "confirmed_in": window(finding.confirmed_in),
+        "watched": finding.watched,
     }

@@ -40,29 +40,29 @@ NAMED_SHARE = 0.005  # of a finding's crashes: a user or job with less is not na
 ALTERNATIVES = 4  # facts named of a group
 
 
-def text(found: Correlation, *, color: bool = False) -> str:
+def text(correlation: Correlation, *, color: bool = False) -> str:
     """The result as text for a terminal; ends with a newline."""
     paint = _Paint(color)
-    parts = [_head(found, paint)]
-    for number, finding in enumerate(found.findings, 1):
+    parts = [_head(correlation, paint)]
+    for number, finding in enumerate(correlation.findings, 1):
         parts.append(_finding(number, finding, paint))
-    if not found.findings:
-        parts.append(_nothing(found))
+    if not correlation.findings:
+        parts.append(_nothing(correlation))
     else:
-        parts.append(_forest(found.findings))
+        parts.append(_forest(correlation.findings))
     parts += [
-        _section("Places (not configuration: look at power, cooling, cabling)", map(_location, found.locations)),
+        _section("Places (not configuration: look at power, cooling, cabling)", map(_location, correlation.locations)),
         _section(
             "Rollouts: changed nodes against nodes not changed yet",
-            (_rollout(each, found.about(each)) for each in found.rollouts),
+            (_rollout(rollout, correlation.about(rollout)) for rollout in correlation.rollouts),
         ),
-        _section("What changed before it began: on the nodes that crashed since", map(_beginning, found.beginnings)),
-        _section("Nodes at risk: they meet a finding or a cause and have not crashed yet", _exposed_rows(found.exposed)),
+        _section("What changed before it began: on the nodes that crashed since", map(_beginning, correlation.beginnings)),
+        _section("Nodes at risk: they meet a finding or a cause and have not crashed yet", _exposed_rows(correlation.exposed)),
         _section(
-            "Unusually bad nodes: far worse than nodes of the same configuration", map(_outlier_node, found.outlier_nodes)
+            "Unusually bad nodes: far worse than nodes of the same configuration", map(_outlier_node, correlation.outlier_nodes)
         ),
-        _section("Not enough data", map(_not_enough, sorted(found.not_enough_data, key=lambda n: -n.crashes))),
-        _reliability(found),
+        _section("Not enough data", map(_not_enough, sorted(correlation.not_enough_data, key=lambda n: -n.crashes))),
+        _reliability(correlation),
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
@@ -75,28 +75,28 @@ class _Paint:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
 
 
-def _head(found: Correlation, paint: _Paint) -> str:
-    days = (found.window.end - found.window.start) / 86400
+def _head(correlation: Correlation, paint: _Paint) -> str:
+    days = (correlation.window.end - correlation.window.start) / 86400
     lines = [
-        paint("1", f"Crashes and configuration, {_span(found.window)} ({days:.3g} days)"),
+        paint("1", f"Crashes and configuration, {_span(correlation.window)} ({days:.3g} days)"),
         *_wrap(
-            f"{counted(found.nodes, 'node')}, {found.exposure_hours:,.0f} {UNITS[found.exposure]}; "
-            f"{counted(found.incidents, 'incident')}, {found.origins:,} of them first in their job; "
-            f"{counted(found.tests, 'test')}."
+            f"{counted(correlation.nodes, 'node')}, {correlation.exposure_hours:,.0f} {UNITS[correlation.exposure]}; "
+            f"{counted(correlation.incidents, 'incident')}, {correlation.origins:,} of them first in their job; "
+            f"{counted(correlation.tests, 'test')}."
         ),
     ]
-    if not found.complete:
+    if not correlation.complete:
         lines.append(paint("33", "Incomplete: an empty result does not mean that all is well."))
-    lines += [line for gap in found.gaps for line in _wrap(f"- {gap.what}", "  ", "    ")]
+    lines += [line for gap in correlation.gaps for line in _wrap(f"- {gap.message}", "  ", "    ")]
     return "\n".join(lines) + "\n"
 
 
-def _nothing(found: Correlation) -> str:
-    if not found.incidents and found.complete:
+def _nothing(correlation: Correlation) -> str:
+    if not correlation.incidents and correlation.complete:
         return "There was no crash.\n"
     answer = "No finding: no fact is shown to make a crash more or less frequent."
-    answer += "" if found.complete else " But see above what was not seen."
-    return "\n".join([answer, *_wrap(_detectable(found.detectable))]) + "\n"
+    answer += "" if correlation.complete else " But see above what was not seen."
+    return "\n".join([answer, *_wrap(_detectable(correlation.detectable))]) + "\n"
 
 
 def _detectable(d: Detectable) -> str:
@@ -118,8 +118,8 @@ def _detectable(d: Detectable) -> str:
 def _finding(number: int, f: Finding, paint: _Paint) -> str:
     with_ = " and ".join(clipped(str(fact)) for fact in (f.facts[0], f.together_with) if fact)
     where = "since the rollout of" if f.rollout else "on nodes with"
-    what = {"signature": f"{f.signature} is", "root_cause": f"the crashes that {f.signature} can explain are"}
-    sentence = f"{what.get(f.level, f'{f.signature} are')} {_times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
+    subject = {"signature": f"{f.signature} is", "root_cause": f"the crashes that {f.signature} can explain are"}
+    sentence = f"{subject.get(f.level, f'{f.signature} are')} {_times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
     lines = _wrap(f"{number}. {sentence}", "", "   ")
     lines[0] = paint("1", lines[0])
     row = _row
@@ -136,10 +136,10 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         lines += row("trend", _trend(f))
     if f.signatures:
         more = len(f.signatures) - PARTS
-        each = ", ".join(
+        parts = ", ".join(
             f"{p.signature} {written(p.ratio.value)} ({p.observed} of {p.crashes})" for p in f.signatures[:PARTS]
         )
-        lines += row("of these", each + (f" and {more} more signatures" if more > 0 else ""))
+        lines += row("of these", parts + (f" and {more} more signatures" if more > 0 else ""))
     if f.rollout:
         lines += row("onset", _onset(f.rollout))
         rollout = f.rollout.rollout
@@ -152,8 +152,8 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
             f" and {more} more" if more > 0 else ""
         )
         lines += row("or", f"{others}: these nodes cannot distinguish it")
-    if any(each.share >= NAMED_SHARE for each in f.workload):
-        lines += row("whose", ". ".join(_whose(each) for each in f.workload if each.share >= NAMED_SHARE))
+    if any(parts.share >= NAMED_SHARE for parts in f.workload):
+        lines += row("whose", ". ".join(_whose(parts) for parts in f.workload if parts.share >= NAMED_SHARE))
     if f.tie_breakers:
         lines += row("to decide", f"watch, or change one of these facts on, {', '.join(f.tie_breakers)}")
     lines += row("adjusted", f"for {', '.join(f.adjusted_for)}") if f.adjusted_for else []
@@ -164,10 +164,10 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
 
 
 def _trend(f: Finding) -> str:
-    each = ", ".join(
+    parts = ", ".join(
         f"{part.low:.3g} to {part.high:.3g}: {written(part.observed / max(part.expected, 1e-9))}" for part in f.trend
     )
-    return f"crashes seen for each one expected, by {f.facts[0].fact}: {each}"
+    return f"crashes seen for each one expected, by {f.facts[0].fact}: {parts}"
 
 
 def _rates(r: IncidentRates) -> str:
@@ -178,18 +178,18 @@ def _rates(r: IncidentRates) -> str:
     )
 
 
-def _whose(each: WorkloadShare) -> str:
-    if each.kind in ("user", "job", "container_image"):
-        who = f"{each.kind.replace('_', ' ')} {clipped(each.names[0])} has {each.share:.0%} of these crashes"
+def _whose(share: WorkloadShare) -> str:
+    if share.kind in ("user", "job", "container_image"):
+        who = f"{share.kind.replace('_', ' ')} {clipped(share.names[0])} has {share.share:.0%} of these crashes"
     else:
-        names = counted(len(each.names), WORKLOADS[each.kind])
-        who = f"{names} with far more of these crashes than of others: {each.share:.0%}"
-    apart = "compared within images" if each.kind == "container_image" else "without them"
-    if each.ratio is None:
+        names = counted(len(share.names), WORKLOADS[share.kind])
+        who = f"{names} with far more of these crashes than of others: {share.share:.0%}"
+    apart = "compared within images" if share.kind == "container_image" else "without them"
+    if share.ratio is None:
         return f"{who}; {apart}, none is left to compare"
-    if math.isinf(each.ratio.value):
+    if math.isinf(share.ratio.value):
         return f"{who}; {apart}, it is still seen only there"
-    return f"{who}; {apart}, {written(each.ratio.value)} times as frequent"
+    return f"{who}; {apart}, {written(share.ratio.value)} times as frequent"
 
 
 def _why(f: Finding) -> str:
@@ -210,7 +210,7 @@ def _forest(findings: tuple[Finding, ...]) -> str:
     scale = {0.1: "0.1", 1.0: "1", 10.0: "10", 100.0: "100"}
     axis = [" "] * (PLOT + 3)
     for value, label in scale.items():
-        at = _place(value)
+        at = _column(value)
         axis[at : at + len(label)] = label
     lines = [f"{'Rate ratio':<{width}}  {''.join(axis).rstrip()}"]
     for name, f in zip(names, findings, strict=False):
@@ -221,16 +221,16 @@ def _forest(findings: tuple[Finding, ...]) -> str:
 
 def _bar(ratio: Ratio) -> str:
     bar = [" "] * PLOT
-    bar[_place(1.0)] = "┊"
-    low, high = _place(ratio.low), _place(ratio.high)
+    bar[_column(1.0)] = "┊"
+    low, high = _column(ratio.low), _column(ratio.high)
     bar[low : high + 1] = "─" * (high - low + 1)
     bar[low] = "◂" if ratio.low < PLOT_FROM else "├"
     bar[high] = "▸" if ratio.high > PLOT_TO else "┤"
-    bar[_place(ratio.value)] = "●"
+    bar[_column(ratio.value)] = "●"
     return "".join(bar)
 
 
-def _place(value: float) -> int:
+def _column(value: float) -> int:
     inside = min(max(value, PLOT_FROM), PLOT_TO)
     return round(math.log(inside / PLOT_FROM) / math.log(PLOT_TO / PLOT_FROM) * (PLOT - 1))
 
@@ -240,9 +240,9 @@ def _location(f: Finding) -> str:
 
 
 def _rollout(r: Rollout, findings: tuple[int, ...]) -> str:
-    what = ", ".join(clipped(str(fact)) for fact in r.facts[: 1 + ALTERNATIVES])
+    facts = ", ".join(clipped(str(fact)) for fact in r.facts[: 1 + ALTERNATIVES])
     when = _span(Window(start=r.first, end=r.last))
-    return f"{what} (before: {clipped(r.before)}) on {counted(r.nodes, 'node')}, {when}: {_verdict(r, findings)}"
+    return f"{facts} (before: {clipped(r.before)}) on {counted(r.nodes, 'node')}, {when}: {_verdict(r, findings)}"
 
 
 def _verdict(r: Rollout, findings: tuple[int, ...]) -> str:
@@ -266,12 +266,10 @@ def _beginning(b: Beginning) -> str:
 
 
 def _preceding(c: PrecedingChange) -> str:
-    what = " and ".join(clipped(str(fact)) for fact in c.facts[:ALTERNATIVES])
+    facts = " and ".join(clipped(str(fact)) for fact in c.facts[:ALTERNATIVES])
     others = f"{c.others_changed:,} of {c.others:,} others"
     when = f"{c.hours_before:.0f} h before the crash (median)"
-    return (
-        f"{what} (before: {clipped(c.before)}) on {c.affected_changed} of {c.affected} of them, {when}, and on {others}"
-    )
+    return f"{facts} (before: {clipped(c.before)}) on {c.affected_changed} of {c.affected} of them, {when}, and on {others}"
 
 
 def _onset(effect: RolloutEffect) -> str:
@@ -282,9 +280,9 @@ def _onset(effect: RolloutEffect) -> str:
 def _exposed_rows(rows: tuple[NodesAtRisk, ...]) -> Iterator[str]:
     """The same nodes are one row, whatever makes them be at risk."""
     groups: dict[tuple[int, tuple[str, ...]], list[NodesAtRisk]] = {}
-    for each in rows:
-        if each.expected_7d >= LEAST:
-            groups.setdefault((each.count, each.nodes), []).append(each)
+    for at_risk in rows:
+        if at_risk.expected_7d >= LEAST:
+            groups.setdefault((at_risk.count, at_risk.nodes), []).append(at_risk)
     return map(_exposed, groups.values())
 
 
@@ -313,20 +311,20 @@ def _not_enough(n: NotEnough) -> str:
             f"; lead: {clipped(str(n.lead))}, on {n.observed} of these nodes where {expected_count(n.expected)} were expected "
             f"(exact p {n.p_value:.1g}, the smallest of {counted(n.values, 'value')})"
         )
-    return f"{n.signature}: {counted(n.crashes, 'crashed node')}, {n.what}{lead}"
+    return f"{n.signature}: {counted(n.crashes, 'crashed node')}, {n.message}{lead}"
 
 
-def _reliability(found: Correlation) -> str:
+def _reliability(correlation: Correlation) -> str:
     lines = []
-    for r in found.reliability:
+    for r in correlation.reliability:
         between = (
             f"one crash in {_hours(r.mtbf)} GPU-hours (95% interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
         )
         rate = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
         model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
         lines += _wrap(f"- {model}: {rate}", "  ", "    ")
-    if found.lost_gpu_hours:
-        lost = f"- {found.lost_gpu_hours:,.0f} GPU-hours lost, at {LOST_HOURS:g} h for each GPU of a crashed job"
+    if correlation.lost_gpu_hours:
+        lost = f"- {correlation.lost_gpu_hours:,.0f} GPU-hours lost, at {LOST_HOURS:g} h for each GPU of a crashed job"
         lines += _wrap(lost, "  ", "    ")
     return "\n".join(["Reliability", *lines]) + "\n" if lines else ""
 

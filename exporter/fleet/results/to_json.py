@@ -10,270 +10,199 @@ from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
     LOST_HOURS,
     Beginning,
+    Confirmation,
     Correlation,
     Detectable,
     FactValue,
     Finding,
     IncidentRates,
-    NodesAtRisk,
     NotEnough,
-    OutlierNode,
     Reliability,
     Rollout,
     RolloutEffect,
+    SignaturePart,
+    WorkloadShare,
 )
+from exporter.fleet.statistics.ratio import Ratio
 
 
-def to_json(found: Correlation) -> dict[str, Any]:
+def to_json(correlation: Correlation) -> dict[str, Any]:
     """The result as a JSON object. Infinite numbers (a ratio if no other node crashed) are null."""
+    c = correlation
     return {
-        "window": {
-            **_window(found.window),
-            "exposure": found.exposure,
-            "exposure_hours": _number(found.exposure_hours),
-        },
-        "nodes": found.nodes,
-        "incidents": found.incidents,
-        "origins": found.origins,
-        "tests": found.tests,
-        "complete": found.complete,
-        "gaps": [{"kind": each.kind, "count": each.count, "what": each.what} for each in found.gaps],
-        "findings": [_finding(each) for each in found.findings],
-        "locations": [_finding(each) for each in found.locations],
-        "not_enough_data": [_not_enough(each) for each in found.not_enough_data],
-        "detectable": _detectable(found.detectable),
-        "lemons": [_outlier_node(each) for each in found.outlier_nodes],
-        "exposed": [_exposed(each) for each in found.exposed],
-        "rollouts": [{**_rollout(each), "findings": list(found.about(each))} for each in found.rollouts],
-        "beginnings": [_beginning(each) for each in found.beginnings],
-        "changes": [_change(each, each.rollout) for each in found.findings if each.rollout],
-        "reliability": [_reliability(each) for each in found.reliability],
+        "window": {**_window(c.window), **_fields(c, "exposure", "exposure_hours")},
+        **_fields(c, "nodes", "incidents", "origins", "tests", "complete"),
+        "gaps": [{"kind": gap.kind, "count": gap.count, "what": gap.message} for gap in c.gaps],
+        "findings": [_finding(finding) for finding in c.findings],
+        "locations": [_finding(finding) for finding in c.locations],
+        "not_enough_data": [_not_enough(signature) for signature in c.not_enough_data],
+        "detectable": _detectable(c.detectable),
+        "lemons": [
+            _fields(
+                outlier, "kind", "name", "node", "incidents", "jobs", "days", "expected", "probability", "signatures"
+            )
+            for outlier in c.outlier_nodes
+        ],
+        "exposed": [
+            _fields(at_risk, "because", "signature", "status", "count", "expected_7d", "nodes") for at_risk in c.exposed
+        ],
+        "rollouts": [{**_rollout(rollout), "findings": list(c.about(rollout))} for rollout in c.rollouts],
+        "beginnings": [_beginning(beginning) for beginning in c.beginnings],
+        "changes": [_change(finding, finding.rollout) for finding in c.findings if finding.rollout],
+        "reliability": [_reliability(model) for model in c.reliability],
         "lost_gpu_hours": None
-        if found.lost_gpu_hours is None
-        else {"hours": _number(found.lost_gpu_hours), "assumed_hours_per_gpu_and_crash": LOST_HOURS},
+        if c.lost_gpu_hours is None
+        else {"hours": _number(c.lost_gpu_hours), "assumed_hours_per_gpu_and_crash": LOST_HOURS},
     }
 
 
-def _finding(each: Finding) -> dict[str, Any]:
+def _finding(f: Finding) -> dict[str, Any]:
     return {
-        "kind": "rollout" if each.rollout else "fact",
-        "signature": each.signature,
-        **({"root_cause": each.signature} if each.level == "root_cause" else {}),
-        "level": each.level,
-        "signatures": [
-            {
-                "signature": part.signature,
-                "observed": part.observed,
-                "expected": _number(part.expected),
-                "crashes": part.crashes,
-                "rate_ratio": _number(part.ratio.value),
-                "rate_ratio_low": _number(part.ratio.low),
-                "rate_ratio_high": _number(part.ratio.high),
-            }
-            for part in each.signatures
-        ],
-        "direction": each.direction,
-        "facts": [_fact(one) for one in each.facts],
-        "together_with": _fact(each.together_with) if each.together_with else None,
-        "observed": each.observed,
-        "expected": _number(each.expected),
-        "crashes": each.crashes,
-        "nodes_with": each.nodes_with,
-        "nodes_without": each.nodes_without,
-        "rate_ratio": _number(each.ratio.value),
-        "rate_ratio_low": _number(each.ratio.low),
-        "rate_ratio_high": _number(each.ratio.high),
-        "p_value": each.p_value,
-        "q_value": each.q_value,
-        "score": _number(each.score),
-        "status": each.status,
-        "workload": [
-            {
-                "kind": one.kind,
-                "names": list(one.names),
-                "share": _number(one.share),
-                "rate_ratio_without": None if one.ratio is None else _number(one.ratio.value),
-                "rate_ratio_without_low": None if one.ratio is None else _number(one.ratio.low),
-                "rate_ratio_without_high": None if one.ratio is None else _number(one.ratio.high),
-                "p_value_without": one.p_value,
-                "holds": one.holds,
-            }
-            for one in each.workload
-        ],
-        "adjusted_for": list(each.adjusted_for),
-        "next_step": each.next_step,
-        "trend": [
-            {
-                "low": _number(part.low),
-                "high": _number(part.high),
-                "observed": part.observed,
-                "expected": _number(part.expected),
-            }
-            for part in each.trend
-        ],
-        "incident_rates": _rates(each.rates) if each.rates else None,
-        "rollout": _effect(each.rollout) if each.rollout else None,
-        "first_seen": _window(each.first_seen) if each.first_seen else None,
-        "confirmation": {
-            "window": _window(each.confirmation.window),
-            "observed": each.confirmation.observed,
-            "expected": _number(each.confirmation.expected),
-            "p_value": each.confirmation.p_value,
-            "rate_ratio": _number(each.confirmation.ratio.value),
-            "rate_ratio_low": _number(each.confirmation.ratio.low),
-            "rate_ratio_high": _number(each.confirmation.ratio.high),
-        }
-        if each.confirmation
-        else None,
-        "counter_evidence": list(each.counter_evidence),
-        "examples": list(each.examples),
-        "tie_breakers": list(each.tie_breakers),
+        "kind": "rollout" if f.rollout else "fact",
+        "signature": f.signature,
+        **({"root_cause": f.signature} if f.level == "root_cause" else {}),
+        "level": f.level,
+        "signatures": [_part(part) for part in f.signatures],
+        **_fields(
+            f, "direction", "facts", "together_with", "observed", "expected", "crashes", "nodes_with", "nodes_without"
+        ),
+        **_ratio("rate_ratio", f.ratio),
+        **_fields(f, "p_value", "q_value", "score", "status"),
+        "workload": [_workload(share) for share in f.workload],
+        **_fields(f, "adjusted_for", "next_step"),
+        "trend": [_fields(part, "low", "high", "observed", "expected") for part in f.trend],
+        "incident_rates": _rates(f.rates) if f.rates else None,
+        "rollout": _effect(f.rollout) if f.rollout else None,
+        "first_seen": _window(f.first_seen) if f.first_seen else None,
+        "confirmation": _confirmation(f.confirmation) if f.confirmation else None,
+        **_fields(f, "counter_evidence", "examples", "tie_breakers"),
     }
 
 
-def _rates(each: IncidentRates) -> dict[str, Any]:
+def _part(part: SignaturePart) -> dict[str, Any]:
+    return {**_fields(part, "signature", "observed", "expected", "crashes"), **_ratio("rate_ratio", part.ratio)}
+
+
+def _workload(share: WorkloadShare) -> dict[str, Any]:
+    ratio = share.ratio
     return {
-        "incidents_with": each.incidents_with,
-        "incidents_without": each.incidents_without,
-        "per_1000_hours_with": _number(each.rate_with),
-        "per_1000_hours_without": _number(each.rate_without),
-        "rate_ratio": _number(each.ratio.value),
-        "rate_ratio_low": _number(each.ratio.low),
-        "rate_ratio_high": _number(each.ratio.high),
+        **_fields(share, "kind", "names", "share"),
+        "rate_ratio_without": None if ratio is None else _number(ratio.value),
+        "rate_ratio_without_low": None if ratio is None else _number(ratio.low),
+        "rate_ratio_without_high": None if ratio is None else _number(ratio.high),
+        "p_value_without": share.p_value,
+        "holds": share.holds,
     }
 
 
-def _not_enough(each: NotEnough) -> dict[str, Any]:
+def _confirmation(confirmation: Confirmation) -> dict[str, Any]:
     return {
-        "signature": each.signature,
-        "crashes": each.crashes,
-        "needed": each.needed,
-        "lead": _fact(each.lead) if each.lead else None,
-        "observed": each.observed,
-        "expected": _number(each.expected),
-        "p_value": each.p_value,
-        "values_compared": each.values,
-        "what": each.what,
+        "window": _window(confirmation.window),
+        **_fields(confirmation, "observed", "expected", "p_value"),
+        **_ratio("rate_ratio", confirmation.ratio),
     }
 
 
-def _detectable(each: Detectable) -> dict[str, Any]:
+def _rates(rates: IncidentRates) -> dict[str, Any]:
     return {
-        "crashes": each.crashes,
-        "p_value": each.p_value,
-        "rate_ratios": [{"share": share, "rate_ratio": _number(ratio)} for share, ratio in each.ratios],
+        **_fields(rates, "incidents_with", "incidents_without"),
+        "per_1000_hours_with": _number(rates.rate_with),
+        "per_1000_hours_without": _number(rates.rate_without),
+        **_ratio("rate_ratio", rates.ratio),
     }
 
 
-def _outlier_node(each: OutlierNode) -> dict[str, Any]:
+def _not_enough(signature: NotEnough) -> dict[str, Any]:
     return {
-        "kind": each.kind,
-        "name": each.name,
-        "node": each.node,
-        "incidents": each.incidents,
-        "jobs": each.jobs,
-        "days": each.days,
-        "expected": _number(each.expected),
-        "probability": _number(each.probability),
-        "signatures": list(each.signatures),
+        **_fields(signature, "signature", "crashes", "needed", "lead", "observed", "expected", "p_value"),
+        "values_compared": signature.values,
+        "what": signature.message,
     }
 
 
-def _exposed(each: NodesAtRisk) -> dict[str, Any]:
+def _detectable(detectable: Detectable) -> dict[str, Any]:
     return {
-        "because": each.because,
-        "signature": each.signature,
-        "status": each.status,
-        "count": each.count,
-        "expected_7d": _number(each.expected_7d),
-        "nodes": list(each.nodes),
+        **_fields(detectable, "crashes", "p_value"),
+        "rate_ratios": [{"share": share, "rate_ratio": _number(ratio)} for share, ratio in detectable.ratios],
     }
 
 
-def _rollout(each: Rollout) -> dict[str, Any]:
+def _rollout(rollout: Rollout) -> dict[str, Any]:
     return {
-        "facts": [_fact(one) for one in each.facts],
-        "before": each.before,
-        "nodes": each.nodes,
-        "controls": each.controls,
-        "first": rfc3339(each.first),
-        "last": rfc3339(each.last),
-        "crashed_before": _number(each.crashed_before),
-        "crashed_before_expected": _number(each.crashed_before_expected),
-        "verdict": each.verdict or "tested",
+        **_fields(rollout, "facts", "before", "nodes", "controls"),
+        "first": rfc3339(rollout.first),
+        "last": rfc3339(rollout.last),
+        **_fields(rollout, "crashed_before", "crashed_before_expected"),
+        "verdict": rollout.verdict or "tested",
     }
 
 
-def _effect(each: RolloutEffect) -> dict[str, Any]:
+def _effect(effect: RolloutEffect) -> dict[str, Any]:
     return {
-        **_rollout(each.rollout),
-        "onset_hours": _number(each.onset),
-        "onset_hours_low": _number(each.onset_low),
-        "onset_hours_high": _number(each.onset_high),
-        "rate_ratio_before": _number(each.ratio_before.value),
-        "rate_ratio_before_low": _number(each.ratio_before.low),
-        "rate_ratio_before_high": _number(each.ratio_before.high),
+        **_rollout(effect.rollout),
+        "onset_hours": _number(effect.onset),
+        "onset_hours_low": _number(effect.onset_low),
+        "onset_hours_high": _number(effect.onset_high),
+        **_ratio("rate_ratio_before", effect.ratio_before),
     }
 
 
-def _beginning(each: Beginning) -> dict[str, Any]:
+def _beginning(beginning: Beginning) -> dict[str, Any]:
+    changes = (
+        "facts", "before", "affected", "affected_changed", "others", "others_changed", "hours_before", "p_value",
+    )  # fmt: skip
     return {
-        "signature": each.signature,
-        "first": rfc3339(each.first),
-        "last": rfc3339(each.last),
-        "crashes_before": each.crashes_before,
-        "crashes_after": each.crashes_after,
-        "rate_ratio": _number(each.ratio.value),
-        "rate_ratio_low": _number(each.ratio.low),
-        "rate_ratio_high": _number(each.ratio.high),
-        "p_value": each.p_value,
-        "changes": [
-            {
-                "facts": [_fact(one) for one in change.facts],
-                "before": change.before,
-                "affected": change.affected,
-                "affected_changed": change.affected_changed,
-                "others": change.others,
-                "others_changed": change.others_changed,
-                "hours_before": _number(change.hours_before),
-                "p_value": change.p_value,
-            }
-            for change in each.changes
-        ],
+        "signature": beginning.signature,
+        "first": rfc3339(beginning.first),
+        "last": rfc3339(beginning.last),
+        **_fields(beginning, "crashes_before", "crashes_after"),
+        **_ratio("rate_ratio", beginning.ratio),
+        "p_value": beginning.p_value,
+        "changes": [_fields(change, *changes) for change in beginning.changes],
     }
 
 
-def _change(each: Finding, effect: RolloutEffect) -> dict[str, Any]:
+def _change(finding: Finding, effect: RolloutEffect) -> dict[str, Any]:
     """A rollout as earlier versions wrote it."""
     return {
-        "fact": each.facts[0].fact,
+        "fact": finding.facts[0].fact,
         "before": effect.rollout.before,
-        "after": each.facts[0].value,
-        "signature": each.signature,
+        "after": finding.facts[0].value,
+        "signature": finding.signature,
         "nodes": effect.rollout.nodes,
         "crashes_before": effect.crashes_before,
-        "crashes_after": each.observed,
-        "expected_after": _number(each.expected),
-        "rate_ratio": _number(each.ratio.value),
-        "rate_ratio_low": _number(each.ratio.low),
-        "rate_ratio_high": _number(each.ratio.high),
-        "p_value": each.p_value,
+        "crashes_after": finding.observed,
+        "expected_after": _number(finding.expected),
+        **_ratio("rate_ratio", finding.ratio),
+        "p_value": finding.p_value,
     }
 
 
-def _reliability(each: Reliability) -> dict[str, Any]:
+def _reliability(model: Reliability) -> dict[str, Any]:
     return {
-        "gpu_model": each.gpu_model,
-        "gpu_hours": _number(each.hours),
-        "incidents": each.incidents,
-        "mtbf_gpu_hours": _number(each.mtbf),
-        "mtbf_low": _number(each.mtbf_low),
-        "mtbf_high": _number(each.mtbf_high),
+        "gpu_model": model.gpu_model,
+        "gpu_hours": _number(model.hours),
+        "incidents": model.incidents,
+        "mtbf_gpu_hours": _number(model.mtbf),
+        **_fields(model, "mtbf_low", "mtbf_high"),
     }
 
 
-def _fact(one: FactValue) -> dict[str, str]:
-    return {"fact": one.fact, "value": one.value}
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    """Fields whose JSON names are their own. Numbers are rounded, but for p-values."""
+    return {name: _json(getattr(value, name), is_exact=name.endswith("_value")) for name in names}
+
+
+def _json(value: Any, *, is_exact: bool) -> Any:
+    if isinstance(value, FactValue):
+        return {"fact": value.fact, "value": value.value}
+    if isinstance(value, tuple):
+        return [_json(one, is_exact=is_exact) for one in value]
+    return value if is_exact or not isinstance(value, float) else _number(value)
+
+
+def _ratio(name: str, ratio: Ratio) -> dict[str, Any]:
+    return {name: _number(ratio.value), f"{name}_low": _number(ratio.low), f"{name}_high": _number(ratio.high)}
 
 
 def _window(window: Window) -> dict[str, Any]:

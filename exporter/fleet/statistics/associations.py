@@ -1,7 +1,7 @@
-"""Explanations: of all values that are significant, the few from which the others follow.
+"""Associations: of all significant values, the few from which the others follow.
 
 The strongest value comes first; everything indistinguishable from it joins its group; the rest must stand out
-again within the strata of what was chosen. A pair is an explanation only where each member needs the other.
+again within the strata of what was chosen. A pair is reported only where each member needs the other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from exporter.fleet.statistics.design import ALIKE, ALL_ALIKE, LEVELS, Design, o
 from exporter.fleet.statistics.findings import Direction
 from exporter.fleet.statistics.screen import Cells, Counts, Units
 
-MAX_EXPLANATIONS = 5  # of one signature
-AGAIN = 1e-3  # what a further explanation, or a pair's member, must reach beside the ones before it
+MAX_ASSOCIATIONS = 5  # of one signature
+AGAIN = 1e-3  # p-value that a further association, or a pair's member, must reach given the ones before it
 APART = 0.05  # below it two values are distinct: the one stands out within the other
 MIN_WITH = 3  # distinct nodes that crashed with it
 MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
@@ -31,7 +31,7 @@ COMPARED = 50  # values that are held against a chosen one, strongest first
 class Tested:
     """The screen of one signature: the counts and one-sided p-values of all values, and what is left to explain with.
 
-    `candidates` have passed the false-discovery gate. `label_of` gives the strata in which a value is compared.
+    `candidates` have passed the false-discovery gate. `strata_of` gives the strata in which a value is compared.
     """
 
     units: Units
@@ -39,11 +39,11 @@ class Tested:
     p: Floats
     q: Floats
     candidates: Ints
-    label_of: Callable[[int], Ints]
+    strata_of: Callable[[int], Ints]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Association:
     """One value, or a pair, with the indistinguishable ones. `column` marks the states that it names."""
 
     value: int
@@ -56,20 +56,20 @@ class Explanation:
     q: float
 
 
-def explanations(design: Design, tests: Mapping[Direction, Tested], given: Sequence[Bools] = ()) -> list[Explanation]:
-    """The explanations of one signature, strongest first, of more crashes and of fewer alike. `given` are the columns of
+def associations(design: Design, tests: Mapping[Direction, Tested], given: Sequence[Bools] = ()) -> list[Association]:
+    """The associations of one signature, strongest first, of more crashes and of fewer alike. `given` are the columns of
     what explains it already.
     """
-    found: list[Explanation] = []
+    out: list[Association] = []
     chosen = list(given)
     left: dict[Direction, list[int]] = {
         direction: [int(v) for v in tested.candidates if _strong(tested.counts, int(v), direction)]
         for direction, tested in tests.items()
     }
-    while len(found) < MAX_EXPLANATIONS:
+    while len(out) < MAX_ASSOCIATIONS:
         ranked = []
         for direction, tested in tests.items():
-            left[direction], strength = _significant_beside(design, tested, direction, left[direction], chosen)
+            left[direction], strength = _conditional_test(design, tested, direction, left[direction], chosen)
             # Of a value and its very opposite, the one with more crashes is said.
             ranked += [
                 ((-round(s, 9), direction == "fewer", design.values[v].prefix, v), direction)
@@ -78,62 +78,60 @@ def explanations(design: Design, tests: Mapping[Direction, Tested], given: Seque
         if not ranked:
             break
         (*_, best), direction = min(ranked)
-        if (
-            direction == "fewer"
-            and (cause := _cause_behind_fewer(design, tests, best, left["more"], chosen)) is not None
-        ):
+        if direction == "fewer" and (cause := _cause_of_fewer(design, tests, best, left["more"], chosen)) is not None:
             best, direction = cause, "more"
-        explanation = _explanation(design, tests[direction], best, direction, chosen)
-        found.append(explanation)
-        chosen.append(explanation.column)
-        group = {explanation.value, *explanation.others}
+        association = _association(design, tests[direction], best, direction, chosen)
+        out.append(association)
+        chosen.append(association.column)
+        group = {association.value, *association.others}
         left[direction] = [v for v in left[direction] if v not in group]
-    return found
+    return out
 
 
-def _cause_behind_fewer(
+def _cause_of_fewer(
     design: Design, tests: Mapping[Direction, Tested], value: int, causes: Sequence[int], chosen: Sequence[Bools]
 ) -> int | None:
     """The value with more crashes beside which one with fewer is nothing special: all others are spared alike."""
     tested = tests["fewer"]
-    column, label = design.column(value), refined_by(tested.label_of(value), chosen)
+    column, strata = design.column(value), refined_by(tested.strata_of(value), chosen)
     strength = screen.evidence(tests["more"].counts)
     for cause in sorted(causes, key=lambda v: -strength[v])[:COMPARED]:
-        if _p(screen.cells(design, refined_by(label, [design.column(cause)]), column, tested.units), "fewer") > APART:
+        given_cause = refined_by(strata, [design.column(cause)])
+        if screen.cells(design, tested.units, strata=given_cause, column=column).p_value("fewer") > APART:
             return cause
     return None
 
 
-def _significant_beside(
+def _conditional_test(
     design: Design, tested: Tested, direction: Direction, values: Sequence[int], chosen: Sequence[Bools]
 ) -> tuple[list[int], list[float]]:
     """Of some values those that stand out beside what was chosen, and how strongly."""
     if not values:
         return [], []
-    counts = counts_within(design, tested.units, tested.label_of, tested.counts, values, chosen)
-    p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+    counts = stratified_counts(design, tested.units, tested.strata_of, tested.counts, values, chosen)
+    p = screen.p_values(counts, direction)
     kept = np.flatnonzero(p <= (min(AGAIN, APART / len(values)) if chosen else 1.0))
     return [values[int(i)] for i in kept], screen.evidence(counts)[kept].tolist()
 
 
-def _explanation(
+def _association(
     design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
-) -> Explanation:
-    label = refined_by(tested.label_of(value), chosen)
-    others = _alike(design, tested, value, design.column(value), label, direction)
-    lead = _named_by(design, tested, value, others)
+) -> Association:
+    strata = refined_by(tested.strata_of(value), chosen)
+    others = _indistinguishable(design, tested, value, design.column(value), strata, direction)
+    lead = _representative_of_group(design, tested, value, others)
     if lead != value:
         others = (value, *(other for other in others if other != lead))
     column = design.column(lead)
-    own = screen.cells(design, label, column, tested.units)
-    single = Explanation(
+    own = screen.cells(design, tested.units, strata=strata, column=column)
+    single = Association(
         value=lead, others=others, partner=None, direction=direction, column=column, cells=own,
-        p=_p(own, direction), q=float(tested.q[value]),
+        p=own.p_value(direction), q=float(tested.q[value]),
     )  # fmt: skip
-    return _with_partner(design, tested, single, label) if direction == "more" else single
+    return _with_partner(design, tested, single, strata) if direction == "more" else single
 
 
-def _named_by(design: Design, tested: Tested, value: int, others: Sequence[int]) -> int:
+def _representative_of_group(design: Design, tested: Tested, value: int, others: Sequence[int]) -> int:
     """Of a value and those on nearly the same nodes, with as much evidence, the one that people can change first."""
     shares = overlap(design, design.column(value))
     strength = screen.evidence(tested.counts)
@@ -145,29 +143,29 @@ def _named_by(design: Design, tested: Tested, value: int, others: Sequence[int])
     return min([value, *same], key=lambda v: rank(design.values[v].fact))
 
 
-def _alike(
-    design: Design, tested: Tested, value: int, column: Bools, label: Ints, direction: Direction
+def _indistinguishable(
+    design: Design, tested: Tested, value: int, column: Bools, strata: Ints, direction: Direction
 ) -> tuple[int, ...]:
     """The values indistinguishable from one: nearly the same nodes, or it does not stand out within them."""
     family = design.values[value].family
     shares = overlap(design, column)
     counts, p = tested.counts, tested.p
     if design.level[value] > ALL_ALIKE:  # facts that go with the model cannot be compared within it, only beside it
-        counts = screen.count(design, screen.table(design, label), tested.units)
-        p = screen.more(counts) if direction == "more" else screen.fewer(counts)
+        counts = screen.count(design, screen.exposure_table(design, strata), tested.units)
+        p = screen.p_values(counts, direction)
     strength = screen.evidence(counts)
     order = [int(v) for v in np.lexsort((np.arange(len(strength)), -strength)) if int(v) != value]
     order = [v for v in order if (design.values[v].family == "location") is (family == "location")]
     members = [v for v in order if shares[v] > ALIKE]
     rivals = [v for v in order if shares[v] <= ALIKE and p[v] <= AGAIN and _strong(counts, v, direction)]
     for rival in rivals[:COMPARED]:
-        within = screen.cells(design, refined_by(label, [design.column(rival)]), column, tested.units)
-        if _p(within, direction) > APART:
+        within = screen.cells(design, tested.units, strata=refined_by(strata, [design.column(rival)]), column=column)
+        if within.p_value(direction) > APART:
             members.append(rival)
     return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))
 
 
-def _with_partner(design: Design, tested: Tested, single: Explanation, label: Ints) -> Explanation:
+def _with_partner(design: Design, tested: Tested, single: Association, strata: Ints) -> Association:
     """The pair of the value and another, where each stands out within the other and neither does without it."""
     chosen = {single.value, *single.others}
     shown = np.asarray(design.has[tested.units.state[single.column[tested.units.state]]].sum(axis=0)).ravel()
@@ -184,74 +182,53 @@ def _with_partner(design: Design, tested: Tested, single: Explanation, label: In
         if not len(columns):
             continue
         # Within the strata of the value. The model itself cannot be compared within the model.
-        strata = label if level == ALL_ALIKE else tested.label_of(int(columns[0]))
-        inside = screen.table(design, _only(strata, single.column), columns)
-        p = screen.more(screen.count(design, inside, tested.units))
+        own_strata = strata if level == ALL_ALIKE else tested.strata_of(int(columns[0]))
+        inside = screen.exposure_table(design, np.where(single.column, own_strata, -1), columns)
+        p = screen.p_values(screen.count(design, inside, tested.units), "more")
         tests += len(columns)
         if p.min() < best_p:
             best, best_p = int(columns[np.argmin(p)]), float(p.min())
     if best < 0 or best_p > min(AGAIN, APART / tests):
         return single
     other = design.column(best)
-    others_label = tested.label_of(best) if design.level[best] > ALL_ALIKE else label
+    others_strata = tested.strata_of(best) if design.level[best] > ALL_ALIKE else strata
 
     def alone(strata: Ints, states: Bools, column: Bools) -> float:
-        return _p(screen.cells(design, _only(strata, states), column, tested.units), "more")
+        restricted = np.where(states, strata, -1)
+        return screen.cells(design, tested.units, strata=restricted, column=column).p_value("more")
 
-    if alone(label, other, single.column) > AGAIN:
+    if alone(strata, other, single.column) > AGAIN:
         return single  # the other suffices
-    if min(alone(label, ~other, single.column), alone(others_label, ~single.column, other)) <= APART:
+    if min(alone(strata, ~other, single.column), alone(others_strata, ~single.column, other)) <= APART:
         return single  # each does something by itself
     both = single.column & other
-    own = screen.cells(design, label, both, tested.units)
-    return replace(single, partner=best, column=both, cells=own, p=_p(own, "more"))
+    own = screen.cells(design, tested.units, strata=strata, column=both)
+    return replace(single, partner=best, column=both, cells=own, p=own.p_value("more"))
 
 
-def counts_within(
-    design: Design, units: Units, label_of: Callable[[int], Ints], counts: Counts, values: Sequence[int],
+def stratified_counts(
+    design: Design, units: Units, strata_of: Callable[[int], Ints], counts: Counts, values: Sequence[int],
     chosen: Sequence[Bools],
 ) -> Counts:  # fmt: skip
     """The counts of some values in their own strata, cut by the columns that were chosen before."""
     at = np.array(values, dtype=np.int64)
-    total = _rows(counts, at)
+    total = counts.take(at)
     if not chosen:
         return total
-    labels = [label_of(value) for value in values]
-    for label in {id(each): each for each in labels}.values():
-        own = np.array([i for i, each in enumerate(labels) if each is label])
-        part = screen.count(design, screen.table(design, refined_by(label, chosen), at[own]), units)
-        for name in ("crashes", "observed", "expected", "planned"):
-            getattr(total, name)[own] = getattr(part, name)
+    all_strata = [strata_of(value) for value in values]
+    for strata in {id(strata): strata for strata in all_strata}.values():
+        own = np.array([i for i, other in enumerate(all_strata) if other is strata])
+        table = screen.exposure_table(design, refined_by(strata, chosen), at[own])
+        total.put(own, screen.count(design, table, units))
     return total
 
 
-def _rows(counts: Counts, at: Ints) -> Counts:
-    return Counts(
-        crashes=counts.crashes[at],
-        observed=counts.observed[at],
-        expected=counts.expected[at],
-        planned=counts.planned[at],
-    )
-
-
-def refined_by(label: Ints, columns: Sequence[Bools]) -> Ints:
+def refined_by(strata: Ints, columns: Sequence[Bools]) -> Ints:
     """Strata cut by some columns; what was left out stays out."""
-    cut = label
+    cut = strata
     for column in columns:
-        cut = np.where(label >= 0, refine(cut, column), -1)
+        cut = np.where(strata >= 0, refine(cut, column), -1)
     return cut
-
-
-def _only(label: Ints, states: Bools) -> Ints:
-    return np.where(states, label, -1)
-
-
-def _p(found: Cells, direction: Direction) -> float:
-    """The one-sided p-value of one column; 1 where that is not known."""
-    counts = found.counts()
-    if counts.crashes[0] == 0:
-        return 1.0
-    return float((screen.more(counts) if direction == "more" else screen.fewer(counts))[0])
 
 
 def _strong(counts: Counts, value: int, direction: Direction) -> bool:

@@ -48,7 +48,7 @@ def beginnings(prepared: Prepared) -> tuple[Beginning, ...]:
     """The signatures that became frequent within the window, the clearest first."""
     signatures = [s for s, units in sorted(prepared.units.items()) if len(units) >= MIN_AFTER]
     changes = None
-    found = []
+    out = []
     for signature in signatures:
         incidents = prepared.units[signature].incidents
         order = np.argsort(incidents.time, kind="stable")
@@ -59,7 +59,7 @@ def beginnings(prepared: Prepared) -> tuple[Beginning, ...]:
             changes = _changes(prepared.observed.facts)
         node, time = incidents.node[order], incidents.time[order]
         first, last = time[max(point.low - 1, 0)] if point.low else prepared.window.start, time[point.high]
-        found.append(
+        out.append(
             Beginning(
                 signature=prepared.name(signature), first=float(first), last=float(last), crashes_before=point.at,
                 crashes_after=len(time) - point.at,
@@ -70,7 +70,7 @@ def beginnings(prepared: Prepared) -> tuple[Beginning, ...]:
                 changes=_preceding(prepared, changes, node[point.at :], time[point.at :], float(time[point.at])),
             )
         )  # fmt: skip
-    return tuple(sorted(found, key=lambda each: (each.p_value, each.signature)))
+    return tuple(sorted(out, key=lambda beginning: (beginning.p_value, beginning.signature)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +114,9 @@ def _changes(facts: FactRows) -> _Changes:
     later = np.flatnonzero(node[1:] == node[:-1]) + 1
     old, new = codes[later - 1], codes[later]
     row, fact = np.nonzero((old != new) & (old >= 0) & (new >= 0))
-    use = np.array([_is_set(name, facts.values[i], facts.places) for i, name in enumerate(facts.names)], dtype=bool)[
-        fact
-    ]
+    use = np.array(
+        [_is_set(name, facts.values[i], facts.location_globs) for i, name in enumerate(facts.names)], dtype=bool
+    )[fact]
     row, fact = row[use], fact[use]
     return _Changes(
         node=node[later[row]], time=since[later[row]], fact=fact.astype(np.int64),
@@ -124,9 +124,12 @@ def _changes(facts: FactRows) -> _Changes:
     )  # fmt: skip
 
 
-def _is_set(name: str, texts: Sequence[str], places: Sequence[str]) -> bool:
+def _is_set(name: str, texts: Sequence[str], location_globs: Sequence[str]) -> bool:
     """Whether people set a fact: configuration, not a place and not a temperature."""
-    return family_of(name, places) == "configuration" and numbers(name, texts, np.ones(len(texts), dtype=bool)) is None
+    return (
+        family_of(name, location_globs) == "configuration"
+        and numbers(name, texts, np.ones(len(texts), dtype=bool)) is None
+    )
 
 
 def _preceding(

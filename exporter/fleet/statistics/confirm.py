@@ -21,7 +21,6 @@ from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.findings import Confirmation, Direction, FactValue
 from exporter.fleet.statistics.origins import racks
 from exporter.fleet.statistics.prepare import Prepared
-from exporter.fleet.statistics.ratio import of_cells
 from exporter.fleet.statistics.screen import Cells
 from exporter.fleet.statistics.workload import beyond_one_workload, workload_shares
 
@@ -43,7 +42,7 @@ class Remembered:
     direction: Direction
     facts: tuple[FactValue, ...]
     together_with: FactValue | None
-    found_in: Window
+    discovered_in: Window
     confirmed_in: Window | None = None
     watched: bool = False
 
@@ -56,7 +55,7 @@ class Remembered:
 def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | None:
     """What later crashes show of a remembered finding; None if they do not confirm it."""
     signature = prepared.number(remembered.signature)
-    since = remembered.found_in.end
+    since = remembered.discovered_in.end
     if signature is None or prepared.window.end <= since + SLACK_SECONDS:
         return None
     once = later(prepared.window, remembered) and not remembered.watched
@@ -71,59 +70,55 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
         units = units.take(units.incidents.time >= since)
     fact = remembered.facts[0].fact
     value = prepared.design.find(fact, remembered.facts[0].value)
-    label = prepared.label(ALL_ALIKE if value is None else int(prepared.design.level[value]), signature)
-    cells = screen.cells(prepared.design, label, column, units)
+    level = ALL_ALIKE if value is None else int(prepared.design.level[value])
+    strata = prepared.strata(signature, level=level)
+    cells = screen.cells(prepared.design, units, strata=strata, column=column)
     counts = cells.counts()
     if counts.crashes[0] == 0:
         return None
     more = remembered.direction == "more"
-    p = (
-        float((screen.more(counts) if more else screen.fewer(counts))[0])
-        if once
-        else 1 / max(e_value(cells, more), 1.0)
-    )
+    p_value = cells.p_value(remembered.direction) if once else 1 / max(e_value(cells, more=more), 1.0)
     hit = units.incidents.take(column[units.state] if more else ~column[units.state])
-    if p > LEVEL or not from_enough_sources(prepared, hit.node, hit.job, hit.user):
+    if p_value > LEVEL or too_few_sources(prepared, hit.node, hit.job, hit.user):
         return None
-    if not beyond_one_workload(workload_shares(prepared, units, label, column, remembered.direction, fact)):
+    if not beyond_one_workload(
+        workload_shares(prepared, units, remembered.direction, strata=strata, column=column, fact=fact)
+    ):
         return None
     window = Window(start=max(since, prepared.window.start), end=prepared.window.end)
     return Confirmation(
-        window=window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p,
-        ratio=of_cells(cells),
+        window=window, observed=int(counts.observed[0]), expected=float(counts.expected[0]), p_value=p_value,
+        ratio=cells.ratio(),
     )  # fmt: skip
 
 
-def e_value(found: Cells, more: bool) -> float:
+def e_value(cells: Cells, *, more: bool) -> float:
     """How much a bet on more (or fewer) crashes with a value has gained so far, in multiples of the stake.
 
     At each crash it is bet on whether the node has the value, at the odds of the nodes at risk. Without an effect no way
     of betting gains in the mean, so the gain passes 20 in at most one of twenty cases, however often it is looked at.
     """
-    use = found.open
-    share, crashes = found.having[use] / found.everyone[use], found.crashes[use]
+    use = cells.open
+    share, crashes = cells.having[use] / cells.everyone[use], cells.crashes[use]
     bets = BETS if more else 1 / BETS
-    gains = found.observed[use].sum() * np.log(bets) - np.log1p(share[:, None] * (bets - 1)).T @ crashes
+    gains = cells.observed[use].sum() * np.log(bets) - np.log1p(share[:, None] * (bets - 1)).T @ crashes
     return float(np.exp(np.minimum(gains, MAX_LOG)).mean())
 
 
 def later(window: Window, remembered: Remembered) -> bool:
     """Whether a window shares nothing with that of the discovery."""
-    return window.start >= remembered.found_in.end - SLACK_SECONDS
-
-
-def from_enough_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> bool:
-    """Whether crashes come from enough racks, jobs and users: two of one user's jobs are about that user's program."""
-    return not too_few_sources(prepared, node, job, user)
+    return window.start >= remembered.discovered_in.end - SLACK_SECONDS
 
 
 def too_few_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
-    """Sentences on what the crashes come from if that is too few jobs, users or racks."""
+    """Sentences on what the crashes come from if that is too few jobs, users or racks: two jobs of one user are about that
+    user's program.
+    """
     out = []
-    for what, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
+    for source, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
         number = len(np.unique(values))
         if 0 < number < MIN_DISTINCT and len(values) == len(node):
-            out.append(f"all from {counted(number, what)}")
+            out.append(f"all from {counted(number, source)}")
     return out
 
 
@@ -145,7 +140,7 @@ def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
 
 
 def _racks(prepared: Prepared, node: Ints) -> Ints:
-    known = racks(prepared.observed.facts, len(prepared.observed.nodes))
-    if known is None:
+    rack = racks(prepared.observed.facts, len(prepared.observed.nodes))
+    if rack is None:
         return np.zeros(0, dtype=np.int64)
-    return np.asarray(known[node][known[node] >= 0])
+    return np.asarray(rack[node][rack[node] >= 0])

@@ -32,20 +32,20 @@ def numbers(name: str, texts: Sequence[str], used: Bools) -> Floats | None:
     """
     if np.count_nonzero(used) <= MIN_DISTINCT or _NAMES.search(name):
         return None
-    found = np.full(len(texts), np.nan)
+    values = np.full(len(texts), np.nan)
     for i in np.flatnonzero(used).tolist():
         if match := _NUMBER.fullmatch(texts[i].strip()):
-            found[i] = float(match[1])
-    known = np.isfinite(found)
-    if np.count_nonzero(known) < MOSTLY * np.count_nonzero(used) or len(np.unique(found[known])) <= MIN_DISTINCT:
+            values[i] = float(match[1])
+    finite = np.isfinite(values)
+    if np.count_nonzero(finite) < MOSTLY * np.count_nonzero(used) or len(np.unique(values[finite])) <= MIN_DISTINCT:
         return None
-    return found
+    return values
 
 
 def thresholds(values: Floats, weight: Floats) -> list[float]:
     """Rounded quantiles of some numbers, by weight, in order; NaN is left out."""
-    known = np.isfinite(values)
-    values, weight = values[known], weight[known]
+    finite = np.isfinite(values)
+    values, weight = values[finite], weight[finite]
     if not len(values) or weight.sum() <= 0:
         return []
     order = np.argsort(values)
@@ -70,7 +70,7 @@ def is_threshold(value: str) -> bool:
 
 def meets(value: str, of_code: Floats, codes: NDArray[np.int32]) -> Bools:
     """Which states are on a threshold's side: codes of the states, and the number that each code stands for."""
-    known = codes >= 0
-    number = np.where(known, of_code[np.maximum(codes, 0)], np.nan)
+    given = codes >= 0
+    number = np.where(given, of_code[np.maximum(codes, 0)], np.nan)
     limit = float(value.removeprefix(AT_LEAST).removeprefix(LESS_THAN))
     return np.asarray(number >= limit if value.startswith(AT_LEAST) else number < limit)

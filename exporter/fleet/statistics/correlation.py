@@ -11,11 +11,11 @@ import numpy as np
 from exporter.core.text.counted import counted
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen
-from exporter.fleet.statistics.associations import Explanation
+from exporter.fleet.statistics.associations import Association
 from exporter.fleet.statistics.beginnings import beginnings
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, too_few_sources
 from exporter.fleet.statistics.continuous import is_threshold
-from exporter.fleet.statistics.discover import Discovery, discover, parts
+from exporter.fleet.statistics.discover import Discovery, discover, signature_parts
 from exporter.fleet.statistics.findings import (
     Confirmation,
     Correlation,
@@ -28,7 +28,7 @@ from exporter.fleet.statistics.node_lists import nodes_at_risk, outlier_nodes
 from exporter.fleet.statistics.power import not_enough_data
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.rates import incident_rates, lost_gpu_hours, reliability, trend
-from exporter.fleet.statistics.ratio import Ratio, fit_mixture, of_cells
+from exporter.fleet.statistics.ratio import Ratio, fit_mixture
 from exporter.fleet.statistics.rollouts import rollout_findings, rollouts
 from exporter.fleet.statistics.workload import workload_shares
 
@@ -60,10 +60,10 @@ def correlate(
     scores = _Scores(discovery)
     seen, effects = rollouts(prepared)
     from_rollouts = rollout_findings(prepared, effects)
-    findings = [_finding(prepared, s, each, scores) for s, each in discovery.found]
+    findings = [_finding(prepared, s, association, scores) for s, association in discovery.associations]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings.sort(key=lambda f: (f.p_value, -f.score))
-    findings = _with_confirmations(prepared, _once_each_trend(findings), remembered)
+    findings = _with_confirmations(prepared, _one_per_trend(findings), remembered)
     findings.sort(key=lambda f: (f.direction != "more", f.status != "confirmed", -f.score, f.p_value, f.signature))
     configuration = _without_surplus(tuple(f for f in findings if f.family == "configuration"))
     return Correlation(
@@ -79,7 +79,7 @@ def correlate(
         findings=configuration,
         locations=tuple(f for f in findings if f.family == "location"),
         not_enough_data=not_enough_data(prepared, discovery),
-        detectable=_detectable(prepared, discovery.cut),
+        detectable=_detectable(prepared, p_cut=discovery.p_cut),
         outlier_nodes=outlier_nodes(prepared),
         exposed=nodes_at_risk(prepared, configuration, causes or {}),
         reliability=reliability(prepared),
@@ -89,7 +89,7 @@ def correlate(
     )
 
 
-def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remembered, ...]:
+def remember(correlation: Correlation, before: Sequence[Remembered]) -> tuple[Remembered, ...]:
     """What to keep for the next window: older findings with their confirmation, new ones as of this window.
 
     Each has one later window to be confirmed in. What that does not confirm is forgotten, and begins anew where it is
@@ -97,19 +97,21 @@ def remember(found: Correlation, before: Sequence[Remembered]) -> tuple[Remember
     """
     kept = []
     for old in before:
-        now = next((f for f in found.findings if old.same_as(f.signature, f.direction, f.facts)), None)
+        now = next((f for f in correlation.findings if old.same_as(f.signature, f.direction, f.facts)), None)
         confirmed = now.confirmation.window if now is not None and now.confirmation is not None else None
-        if old.confirmed_in or confirmed or not later(found.window, old):
-            watched = old.watched or (found.window.end > old.found_in.end and not later(found.window, old))
+        if old.confirmed_in or confirmed or not later(correlation.window, old):
+            watched = old.watched or (
+                correlation.window.end > old.discovered_in.end and not later(correlation.window, old)
+            )
             kept.append(replace(old, confirmed_in=old.confirmed_in or confirmed, watched=watched))
-    new = (f for f in found.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in kept))
+    new = (f for f in correlation.findings if not any(old.same_as(f.signature, f.direction, f.facts) for old in kept))
     kept += [
         Remembered(
             signature=f.signature,
             direction=f.direction,
             facts=f.facts,
             together_with=f.together_with,
-            found_in=found.window,
+            discovered_in=correlation.window,
         )
         for f in new
     ]
@@ -124,31 +126,33 @@ class _Scores:
         expected = np.concatenate([np.zeros(0), *(c.expected for c in discovery.counts.values())])
         self._prior = fit_mixture(observed, expected)
 
-    def score(self, each: Explanation) -> float:
-        counts = each.cells.counts()
+    def score(self, association: Association) -> float:
+        counts = association.cells.counts()
         pair = float(counts.observed[0]), float(counts.expected[0])
-        if each.direction == "more":
+        if association.direction == "more":
             return self._prior.quantile(SURELY, *pair)
         return 1 / max(self._prior.quantile(1 - SURELY, *pair), 1e-9)
 
 
-def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Scores) -> Finding:
+def _finding(prepared: Prepared, signature: int, association: Association, scores: _Scores) -> Finding:
     design, units = prepared.design, prepared.units_of(signature)
-    counts = each.cells.counts()
-    with_ = each.column[units.state]
-    ratio = of_cells(each.cells)
-    nodes_with = design.nodes_with(each.column)
-    nodes_without = design.nodes_with(~each.column)
-    partner = None if each.partner is None else prepared.fact(each.partner)
-    chosen = design.values[each.value]
-    level = int(design.level[each.value])
-    label = prepared.label(level, signature)
-    workload = workload_shares(prepared, units, label, each.column, each.direction, chosen.fact)
+    counts = association.cells.counts()
+    with_ = association.column[units.state]
+    ratio = association.cells.ratio()
+    nodes_with = design.nodes_with(association.column)
+    nodes_without = design.nodes_with(~association.column)
+    partner = None if association.partner is None else prepared.fact(association.partner)
+    chosen = design.values[association.value]
+    level = int(design.level[association.value])
+    strata = prepared.strata(signature, level=level)
+    workload = workload_shares(
+        prepared, units, association.direction, strata=strata, column=association.column, fact=chosen.fact
+    )
     return Finding(
         signature=prepared.name(signature),
-        direction=each.direction,
+        direction=association.direction,
         family="location" if chosen.family == "location" else "configuration",
-        facts=_facts(prepared, each),
+        facts=_facts(prepared, association),
         together_with=partner,
         observed=int(counts.observed[0]),
         expected=float(counts.expected[0]),
@@ -156,38 +160,38 @@ def _finding(prepared: Prepared, signature: int, each: Explanation, scores: _Sco
         nodes_with=len(nodes_with),
         nodes_without=len(nodes_without),
         ratio=ratio,
-        p_value=each.p,
-        q_value=each.q,
+        p_value=association.p,
+        q_value=association.q,
         status="candidate",
-        counter_evidence=(*_against(prepared, each, units, nodes_with, ratio), *_of_one_workload(workload)),
+        counter_evidence=(*_against(prepared, association, units, nodes_with, ratio), *_of_one_workload(workload)),
         examples=tuple(str(i) for i in units.incidents.id[with_][:EXAMPLES] if i),
-        tie_breakers=_tie_breakers(prepared, each, units.incidents.node),
-        score=scores.score(each),
+        tie_breakers=_tie_breakers(prepared, association, units.incidents.node),
+        score=scores.score(association),
         workload=workload,
         adjusted_for=prepared.adjusted_for(level),
-        next_step=_next_step(prepared, each, len(nodes_with), int(counts.observed[0]), ratio),
-        rates=incident_rates(prepared, signature, label, each.column),
-        trend=trend(prepared, units, label, chosen) if is_threshold(chosen.text) else (),
+        next_step=_next_step(prepared, association, len(nodes_with), int(counts.observed[0]), ratio),
+        rates=incident_rates(prepared, signature, strata=strata, column=association.column),
+        trend=trend(prepared, units, chosen, strata=strata) if is_threshold(chosen.text) else (),
         level=prepared.level_of(signature),
-        signatures=parts(prepared, signature, each),
+        signatures=signature_parts(prepared, signature, association),
     )
 
 
-def _facts(prepared: Prepared, each: Explanation) -> tuple[FactValue, ...]:
+def _facts(prepared: Prepared, association: Association) -> tuple[FactValue, ...]:
     """The facts of an explanation, other thresholds of the same fact aside."""
-    lead = prepared.fact(each.value)
-    others = [prepared.fact(v) for v in each.others]
+    lead = prepared.fact(association.value)
+    others = [prepared.fact(v) for v in association.others]
     return (lead, *(o for o in others if not (is_threshold(o.value) and o.fact == lead.fact)))
 
 
-def _once_each_trend(findings: Sequence[Finding]) -> list[Finding]:
+def _one_per_trend(findings: Sequence[Finding]) -> list[Finding]:
     """Of the thresholds of one continuous fact under which a signature is more frequent, the first."""
     out: list[Finding] = []
-    for each in findings:
-        fact = each.facts[0]
-        same = (o for o in out if o.signature == each.signature and o.facts[0].fact == fact.fact)
+    for finding in findings:
+        fact = finding.facts[0]
+        same = (o for o in out if o.signature == finding.signature and o.facts[0].fact == fact.fact)
         if not (is_threshold(fact.value) and any(is_threshold(o.facts[0].value) for o in same)):
-            out.append(each)
+            out.append(finding)
     return out
 
 
@@ -195,17 +199,17 @@ def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Of the findings of fewer crashes only the first ones of each signature: the rest mostly says the same again."""
     seen: Counter[str] = Counter()
     out = []
-    for each in findings:
-        surplus = each.direction == "fewer" and each.rollout is None
-        seen[each.signature] += surplus
-        if not surplus or seen[each.signature] <= MOST_FEWER:
-            out.append(each)
+    for finding in findings:
+        surplus = finding.direction == "fewer" and finding.rollout is None
+        seen[finding.signature] += surplus
+        if not surplus or seen[finding.signature] <= MOST_FEWER:
+            out.append(finding)
     return tuple(out)
 
 
-def _next_step(prepared: Prepared, each: Explanation, nodes: int, observed: int, ratio: Ratio) -> str:
+def _next_step(prepared: Prepared, association: Association, nodes: int, observed: int, ratio: Ratio) -> str:
     """The experiment that decides about a finding of more crashes: how many nodes to change, and for how long."""
-    if each.direction == "fewer" or prepared.design.values[each.value].family == "location":
+    if association.direction == "fewer" or prepared.design.values[association.value].family == "location":
         return ""
     trial = power.experiment(ratio.value, observed, nodes, prepared.window.hours)
     if trial is None:
@@ -220,23 +224,23 @@ def _same(one: Finding, other: Finding) -> bool:
     return (one.signature, one.direction) == (other.signature, other.direction) and bool(both)
 
 
-def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_with: Ints, ratio: Ratio) -> list[str]:
+def _against(
+    prepared: Prepared, association: Association, units: screen.Units, nodes_with: Ints, ratio: Ratio
+) -> list[str]:
     """What speaks against a finding, or for taking it with care."""
-    with_ = each.column[units.state]
+    with_ = association.column[units.state]
     rest = len(nodes_with) - int(with_.sum())
-    out = [MISSING] if prepared.design.values[each.value].text == UNKNOWN else []
+    out = [MISSING] if prepared.design.values[association.value].text == UNKNOWN else []
     out += [f"{rest} of {len(nodes_with)} nodes with it have not had this crash"] if rest else []
     if outside := int((~with_).sum()):
         out.append(f"{counted(outside, 'node')} crashed without it")
-    hit = units.incidents.take(with_ if each.direction == "more" else ~with_)
+    hit = units.incidents.take(with_ if association.direction == "more" else ~with_)
     out += too_few_sources(prepared, hit.node, hit.job, hit.user)
-    strata = each.cells.open
-    parts = len(prepared.design.states.edges) - 1
-    stratum = np.arange(len(strata)) // parts
-    observed = np.bincount(stratum[strata], each.cells.observed[strata])
-    expected = np.bincount(
-        stratum[strata], (each.cells.crashes * each.cells.having / np.maximum(each.cells.everyone, 1e-12))[strata]
-    )
+    cells = association.cells
+    open_ = cells.open
+    stratum = (np.arange(len(open_)) // (len(prepared.design.states.edges) - 1))[open_]
+    observed = np.bincount(stratum, cells.observed[open_])
+    expected = np.bincount(stratum, (cells.crashes * cells.having / np.maximum(cells.everyone, 1e-12))[open_])
     opposed = (observed < expected) if ratio.value > 1 else (observed > expected)
     if contrary := int((opposed & (expected >= 3)).sum()):
         out.append(f"in {contrary} of {int((expected > 0).sum())} strata it points the other way")
@@ -245,20 +249,20 @@ def _against(prepared: Prepared, each: Explanation, units: screen.Units, nodes_w
 
 def _of_one_workload(workload: Sequence[WorkloadShare]) -> list[str]:
     """What a finding does not hold without, as sentences."""
-    return [f"it does not hold {WITHOUT[each.kind]}" for each in workload if not each.holds]
+    return [f"it does not hold {WITHOUT[share.kind]}" for share in workload if not share.holds]
 
 
-def _tie_breakers(prepared: Prepared, each: Explanation, crashed: Ints) -> tuple[str, ...]:
+def _tie_breakers(prepared: Prepared, association: Association, crashed: Ints) -> tuple[str, ...]:
     """Nodes with only one of two indistinguishable facts: their crashes will decide. Without such nodes, nodes with
     both that have not crashed: changing one fact on some of them is the experiment.
     """
-    if not each.others:
+    if not association.others:
         return ()
     design = prepared.design
-    lead = design.column(each.value)
+    lead = design.column(association.value)
     apart = np.unique(
         np.concatenate(
-            [np.zeros(0, dtype=np.int64), *(design.nodes_with(design.column(o) ^ lead) for o in each.others)]
+            [np.zeros(0, dtype=np.int64), *(design.nodes_with(design.column(o) ^ lead) for o in association.others)]
         )
     )
     if not len(apart):
@@ -279,7 +283,7 @@ def _with_confirmations(
         if again is None and old.confirmed_in is None:
             continue
         if at is not None:
-            out[at] = replace(out[at], status="confirmed", first_seen=old.found_in, confirmation=again)
+            out[at] = replace(out[at], status="confirmed", first_seen=old.discovered_in, confirmation=again)
         elif again is not None:
             out.append(_remembered_finding(old, again))
     return out
@@ -291,11 +295,11 @@ def _remembered_finding(old: Remembered, again: Confirmation) -> Finding:
         together_with=old.together_with, observed=again.observed, expected=again.expected, crashes=again.observed,
         nodes_with=0, nodes_without=0, ratio=again.ratio, p_value=again.p_value, q_value=again.p_value,
         status="confirmed", counter_evidence=(), examples=(), tie_breakers=(), score=again.ratio.low,
-        first_seen=old.found_in, confirmation=again,
+        first_seen=old.discovered_in, confirmation=again,
     )  # fmt: skip
 
 
-def _detectable(prepared: Prepared, cut: float) -> Detectable:
+def _detectable(prepared: Prepared, *, p_cut: float) -> Detectable:
     crashes, nodes = max((len(units) for units in prepared.units.values()), default=0), prepared.design.nodes
-    ratios = ((share, power.smallest_ratio(share, crashes, nodes, cut)) for share in SHOWN_SHARES)
-    return Detectable(crashes=crashes, p_value=cut, ratios=tuple(ratios) if crashes else ())
+    ratios = ((share, power.smallest_ratio(share, crashes, nodes, p_cut=p_cut)) for share in SHOWN_SHARES)
+    return Detectable(crashes=crashes, p_value=p_cut, ratios=tuple(ratios) if crashes else ())

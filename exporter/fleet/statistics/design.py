@@ -83,40 +83,40 @@ class Design:
         return np.unique(self.states.node[column])
 
 
-def family_of(fact: str, places: Sequence[str] = ()) -> Family:
+def family_of(fact: str, location_globs: Sequence[str] = ()) -> Family:
     """What a fact describes: the node's configuration, the kind of node or work, or its place and parts.
 
-    places: globs of facts that the site calls places.
+    location_globs: globs of facts that the site calls places.
     """
-    if LOCATION.search(fact.lower()) or any(fnmatchcase(fact, glob) for glob in places):
+    if LOCATION.search(fact.lower()) or any(fnmatchcase(fact, glob) for glob in location_globs):
         return "location"
     return "stratum" if fact in STRATUM_FACTS else "configuration"
 
 
-def build(found: States, facts: FactRows) -> Design:
+def build(states: States, facts: FactRows) -> Design:
     """The design of the states that were watched. Equal columns are kept once, in the order of the facts' names."""
-    codes = facts.codes[found.row]
-    nodes = len(np.unique(found.node))
-    total = float(found.hours.sum())
-    weight = found.hours.sum(axis=1)
+    codes = facts.codes[states.row]
+    nodes = len(np.unique(states.node))
+    total = float(states.hours.sum())
+    weight = states.hours.sum(axis=1)
     values: list[Value] = []
     columns: list[Ints] = []
     for index in sorted(range(len(facts.names)), key=lambda i: facts.names[i]):
-        family = family_of(facts.names[index], facts.places)
+        family = family_of(facts.names[index], facts.location_globs)
         for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index], weight):
             if len(members) == 0 or weight[members].sum() > MAX_SHARE * total:
                 continue
-            if len(np.unique(found.node[members])) < MIN_NODES:
+            if len(np.unique(states.node[members])) < MIN_NODES:
                 continue
             values.append(value)
             columns.append(members)
-    has = _matrix(columns, len(found.node))
+    has = _matrix(columns, len(states.node))
     strata = tuple(
-        refine(_strata(facts, codes, names), found.crashed) for names in (STRATUM_FACTS, STRATUM_FACTS[:1], ())
+        refine(_strata(facts, codes, names), states.crashed) for names in (STRATUM_FACTS, STRATUM_FACTS[:1], ())
     )
     level = _levels(has, weight, strata)
     level[[value.family == "location" for value in values]] = ALL_ALIKE
-    return Design(states=found, values=tuple(values), has=has, strata=strata, level=level, nodes=nodes)
+    return Design(states=states, values=tuple(values), has=has, strata=strata, level=level, nodes=nodes)
 
 
 def _levels(has: sparse.csr_matrix, weight: Floats, strata: Sequence[Ints]) -> Ints:
@@ -205,14 +205,14 @@ def _parts_of(
 ) -> list[tuple[Value, Ints]]:
     """The values above and below each threshold of a continuous fact, and that it is not known."""
     number = np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
-    found = []
+    values = []
     for threshold in continuous.thresholds(number, weight):
         for at_least in (True, False):
             text = continuous.shown(threshold, at_least=at_least)
             members = np.flatnonzero(continuous.meets(text, of_code, codes))
-            found.append((Value(fact=fact, text=text, family="configuration"), members))
+            values.append((Value(fact=fact, text=text, family="configuration"), members))
     missing = np.flatnonzero(codes < 0)
-    return [*found, (Value(fact=fact, text=UNKNOWN, family="configuration"), missing)] if len(missing) else found
+    return [*values, (Value(fact=fact, text=UNKNOWN, family="configuration"), missing)] if len(missing) else values
 
 
 def _prefixes(
@@ -224,14 +224,14 @@ def _prefixes(
         parts = version[0].split(".") if version else []
         for size in range(1, min(len(parts), PREFIXES + 1)):
             under.setdefault(".".join(parts[:size]), []).append(code)
-    found = []
+    values = []
     taken = {tuple(shown)}  # what every version has in common tells nothing, nor does a prefix of one version
     for prefix, below in sorted(under.items()):
         if len(below) > 1 and tuple(below) not in taken:
             taken.add(tuple(below))
             together = np.sort(np.concatenate([members[code] for code in below]))
-            found.append((Value(fact=fact, text=prefix, family=family, prefix=True), together))
-    return found
+            values.append((Value(fact=fact, text=prefix, family=family, prefix=True), together))
+    return values
 
 
 def _matrix(columns: Sequence[Ints], rows: int) -> sparse.csr_matrix:

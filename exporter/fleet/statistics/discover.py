@@ -8,7 +8,7 @@ their own, or without the strongest one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,237 +19,223 @@ from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.associations import (
     MIN_EFFECT,
     MIN_WITH,
-    Explanation,
+    Association,
     Tested,
-    counts_within,
-    explanations,
+    associations,
+    stratified_counts,
 )
 from exporter.fleet.statistics.design import ALL_ALIKE, Design, distinct
 from exporter.fleet.statistics.findings import SignaturePart
 from exporter.fleet.statistics.prepare import MIN_SIGNATURES, Prepared
-from exporter.fleet.statistics.ratio import of_cells
 from exporter.fleet.statistics.screen import Cells, Counts
 
 LEAST_TESTS = 100  # tests that a family counts as, at least: with few, each of three families would err in 5% of fleets
 FEW_CRASHES = 2  # distinct nodes of a signature, from which on a rare value that they share is a lead
 FDR = 0.05  # of the findings may be false (Benjamini and Hochberg 1995; the facts are positively dependent)
+LEVEL = 0.01  # of the test without the signatures that may explain a group's effect by themselves
+MOSTLY = 0.5  # of a group's crashes: signatures with so many, and findings of their own alike, are the group
+
+Numbered = tuple[int, Association]  # with the number of its signature or group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What one window shows: explanations by signature number, the counts behind them and the number of tests.
+    """What one window shows: associations by signature number, the counts behind them and the number of tests.
 
-    `cut` is the p-value at which a single configuration value would be found. `rare` has the counts and p-values of
+    `p_cut` is the p-value at which a single configuration value would be found. `rare` has the counts and p-values of
     signatures with too few crashes to be tested.
     """
 
-    found: tuple[tuple[int, Explanation], ...]
+    associations: tuple[Numbered, ...]
     counts: dict[int, Counts]
     p: dict[int, Floats]
     rare: dict[int, tuple[Counts, Floats]]
     tests: int
-    cut: float
+    p_cut: float
 
 
 def discover(prepared: Prepared) -> Discovery:
     """Test every value against every signature with enough units."""
     design = prepared.design
-    labels = _Labels(prepared)
+    strata = _Strata(prepared)
     location = np.array([value.family == "location" for value in design.values], dtype=bool)
     coarse = design.level > ALL_ALIKE
-    same = distinct(design)
-    representative = _representatives(same, location)
-    own = len(prepared.observed.signatures)
-    every = {**prepared.units, **prepared.pooled}
-    enough = [s for s, found in sorted(every.items()) if len(found) >= screen.MIN_CRASHES]
-    counts = {s: labels.count(s) for s in enough}
-    cuts = [_cut(family & representative, len(enough)) for family in (~location, location)]
+    representative = _representatives(distinct(design), location)
+    units = {**prepared.units, **prepared.pooled}
+    enough = [s for s in sorted(units) if len(units[s]) >= screen.MIN_CRASHES]
+    counts = {s: strata.count(s) for s in enough}
+    p_cut, p_cut_of_locations = (_bonferroni(family & representative, len(enough)) for family in (~location, location))
     more: dict[int, _Screened] = {}
     fewer: dict[int, _Screened] = {}
     for s in enough:
-        worth_more, worth_fewer = screen.worth_testing(counts[s], cuts[0], design.nodes)
-        more[s] = _Screened(counts[s], _more(prepared, counts[s]), worth_more & representative & ~location)
-        single = s < own  # a group is tested for more crashes only
+        worth_more, worth_fewer = screen.worth_testing(counts[s], p_cut=p_cut, nodes=design.nodes)
+        more[s] = _Screened(counts[s], _p_more(prepared, counts[s]), worth_more & representative & ~location)
+        is_single = s < len(prepared.observed.signatures)  # a group is tested for more crashes only
         fewer[s] = _Screened(
-            counts[s], screen.fewer(counts[s]), worth_fewer & representative & ~location & ~coarse & single
+            counts[s],
+            screen.p_values(counts[s], "fewer"),
+            worth_fewer & representative & ~location & ~coarse & is_single,
         )
-    tests = _judge(more) + _judge(fewer)
+    tests = _adjust(more) + _adjust(fewer)
     explained = [
-        (s, each)
+        (s, association)
         for s in enough
-        for each in explanations(
-            design,
-            {
-                "more": more[s].tested(prepared.units_of(s), labels.of(s)),
-                "fewer": fewer[s].tested(prepared.units_of(s), labels.of(s)),
-            },
+        for association in associations(
+            design, {"more": strata.tested(s, more[s]), "fewer": strata.tested(s, fewer[s])}
         )
     ]
-    found: list[tuple[int, Explanation]] = []
+    selected: list[Numbered] = []
     for direction, screened in (("more", more), ("fewer", fewer)):
-        of_direction = [(s, each) for s, each in explained if each.direction == direction]
-        found += _gate(of_direction, sum(int(each.run.sum()) for each in screened.values()))
+        selected += _gate([one for one in explained if one[1].direction == direction], _number_of_tests(screened))
     # What was found may hide other configuration, and places: these are compared within it, once.
-    explained_ones = {s: counts[s] for s in enough if any(number == s for number, _ in found)}
-    again, further = _beside(prepared, labels, explained_ones, found, representative & ~location, cuts[0])
-    at_places, of_places = _beside(prepared, labels, counts, [*found, *further], representative & location, cuts[1])
-    tests += sum(int(each.run.sum()) for each in (*again.values(), *at_places.values()))
-    reported = at_the_level_that_explains(prepared, [*found, *further])
+    with_finding = {s: counts[s] for s in enough if any(number == s for number, _ in selected)}
+    again, further = _conditional_tests(
+        prepared, strata, with_finding, selected, representative & ~location, p_cut=p_cut
+    )
+    at_locations, of_locations = _conditional_tests(
+        prepared, strata, counts, [*selected, *further], representative & location, p_cut=p_cut_of_locations
+    )
+    tests += _number_of_tests(again) + _number_of_tests(at_locations)
+    reported = at_reporting_level(prepared, [*selected, *further])
     # The gate once more: an effect on many signatures passed with all of them, and must not carry false findings through.
-    late = {id(each) for _, each in further}
-    first = [one for one in reported if one[1].direction == "more" and id(one[1]) not in late]
-    found = [
-        *_gate(first, sum(int(each.run.sum()) for each in more.values())),
+    conditional = {id(association) for _, association in further}
+    first = [one for one in reported if one[1].direction == "more" and id(one[1]) not in conditional]
+    selected = [
+        *_gate(first, _number_of_tests(more)),
         *(one for one in reported if one[1].direction == "fewer"),
-        *_gate([one for one in reported if id(one[1]) in late], sum(int(each.run.sum()) for each in again.values())),
-        *at_the_level_that_explains(prepared, of_places),
+        *_gate([one for one in reported if id(one[1]) in conditional], _number_of_tests(again)),
+        *at_reporting_level(prepared, of_locations),
     ]
-    p_of_all = {s: np.where(location, at_places[s].p, more[s].p) for s in enough}
-    few = [s for s, units in prepared.units.items() if FEW_CRASHES <= len(units) < screen.MIN_CRASHES]
-    of_few = {s: labels.count(s) for s in few}
-    rare = {s: (each, _more(prepared, each)) for s, each in of_few.items()}
-    return Discovery(found=tuple(found), counts=counts, p=p_of_all, rare=rare, tests=tests, cut=cuts[0])
+    few = [s for s, own in prepared.units.items() if FEW_CRASHES <= len(own) < screen.MIN_CRASHES]
+    counts_of_few = {s: strata.count(s) for s in few}
+    return Discovery(
+        associations=tuple(selected), counts=counts, p={s: np.where(location, at_locations[s].p, more[s].p) for s in enough},
+        rare={s: (own, _p_more(prepared, own)) for s, own in counts_of_few.items()}, tests=tests, p_cut=p_cut,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
 class _Screened:
-    """One signature's tests of one family and direction: which are run, and their adjusted p-values once judged."""
+    """One signature's tests of one family and direction: which are run, and their adjusted p-values once known."""
 
     counts: Counts
     p: Floats
     run: Bools
     q: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def tested(self, units: screen.Units, label_of: _LabelOf) -> Tested:
-        passed = np.flatnonzero(self.q <= FDR)
-        return Tested(units=units, counts=self.counts, p=self.p, q=self.q, candidates=passed, label_of=label_of)
+
+def _number_of_tests(screened: Mapping[int, _Screened]) -> int:
+    return sum(int(one.run.sum()) for one in screened.values())
 
 
-def _judge(screened: Mapping[int, _Screened]) -> int:
+def _adjust(screened: Mapping[int, _Screened]) -> int:
     """Adjust the p-values of one family and direction together; how many tests there were."""
-    together = np.concatenate([np.zeros(0), *(each.p[each.run] for each in screened.values())])
+    together = np.concatenate([np.zeros(0), *(one.p[one.run] for one in screened.values())])
     adjusted = stats.false_discovery_control(together) if len(together) else together
     adjusted = np.minimum(adjusted * max(LEAST_TESTS / max(len(together), 1), 1.0), 1.0)
-    for each in screened.values():
-        each.q = np.ones(len(each.p))
-        number = int(each.run.sum())
-        each.q[each.run], adjusted = adjusted[:number], adjusted[number:]
+    for one in screened.values():
+        one.q = np.ones(len(one.p))
+        number = int(one.run.sum())
+        one.q[one.run], adjusted = adjusted[:number], adjusted[number:]
     return len(together)
 
 
-def _beside(
-    prepared: Prepared, labels: _Labels, counts: Mapping[int, Counts], found: Sequence[tuple[int, Explanation]],
-    family: Bools, cut: float,
-) -> tuple[dict[int, _Screened], list[tuple[int, Explanation]]]:  # fmt: skip
+def benjamini_hochberg(p_values: Floats, *, tests: int) -> Floats:
+    """Adjusted p-values of the smallest ones of so many tests."""
+    order = np.argsort(p_values)
+    q = np.empty(len(p_values))
+    q[order] = np.minimum.accumulate((p_values[order] * tests / np.arange(1, len(p_values) + 1))[::-1])[::-1]
+    return np.minimum(q, 1.0)
+
+
+def _conditional_tests(
+    prepared: Prepared, strata: _Strata, counts: Mapping[int, Counts], selected: Sequence[Numbered], family: Bools, *,
+    p_cut: float,
+) -> tuple[dict[int, _Screened], list[Numbered]]:  # fmt: skip
     """The tests of some values for more crashes, within the strata of what was found, and what they explain besides."""
     design = prepared.design
     screened: dict[int, _Screened] = {}
-    given = {s: [each.column for number, each in found if number == s] for s in counts}
-    for s, all_ in counts.items():
-        reported = [v for number, each in found if number == s for v in (each.value, *each.others)]
+    given = {s: [association.column for number, association in selected if number == s] for s in counts}
+    for s, unconditional in counts.items():
+        reported = [v for number, one in selected if number == s for v in (one.value, *one.others)]
         left = family & ~np.isin(np.arange(len(family)), reported)
-        within = _within(prepared, labels, s, all_, np.flatnonzero(left), given[s])
-        worth, _ = screen.worth_testing(within, cut, design.nodes)
-        screened[s] = _Screened(within, _more(prepared, within), worth & left)
-    tests = _judge(screened)
+        conditional, values = unconditional, np.flatnonzero(left)
+        if given[s] and len(values):
+            conditional = unconditional.take(np.arange(len(family)))
+            of_value = strata.of(s)
+            units = prepared.units_of(s)
+            conditional.put(
+                values, stratified_counts(design, units, of_value, unconditional, values.tolist(), given[s])
+            )
+        worth, _ = screen.worth_testing(conditional, p_cut=p_cut, nodes=design.nodes)
+        screened[s] = _Screened(conditional, _p_more(prepared, conditional), worth & left)
+    tests = _adjust(screened)
     explained = [
-        (s, each)
+        (s, association)
         for s in counts
-        for each in explanations(design, {"more": screened[s].tested(prepared.units_of(s), labels.of(s))}, given[s])
+        for association in associations(design, {"more": strata.tested(s, screened[s])}, given[s])
     ]
     return screened, _gate(explained, tests)
 
 
-def _within(
-    prepared: Prepared, labels: _Labels, signature: int, counts: Counts, values: Ints, given: Sequence[Bools]
-) -> Counts:
-    """A signature's counts, those of some values within strata of what is given."""
-    if not given or not len(values):
-        return counts
-    part = counts_within(
-        prepared.design, prepared.units_of(signature), labels.of(signature), counts, values.tolist(), given
-    )
-    whole = replace(
-        counts, crashes=counts.crashes.copy(), observed=counts.observed.copy(), expected=counts.expected.copy(),
-        planned=counts.planned.copy(),
-    )  # fmt: skip
-    whole.crashes[values], whole.observed[values] = part.crashes, part.observed
-    whole.expected[values], whole.planned[values] = part.expected, part.planned
-    return whole
-
-
-def _more(prepared: Prepared, counts: Counts) -> Floats:
+def _p_more(prepared: Prepared, counts: Counts) -> Floats:
     """The p-values for more crashes. Models, and what goes with them, must differ by more than models do."""
     coarse = prepared.design.level > ALL_ALIKE
-    return np.where(coarse, screen.more(screen.beyond(counts, screen.MODELS_DIFFER)), screen.more(counts))
+    beyond_models = screen.p_values(screen.beyond(counts, times=screen.MODELS_DIFFER), "more")
+    return np.where(coarse, beyond_models, screen.p_values(counts, "more"))
 
 
-def _cut(values: Bools, signatures: int) -> float:
-    """The p-value that suffices if every value is tested against every signature (Bonferroni).
+def _bonferroni(values: Bools, signatures: int) -> float:
+    """The p-value that suffices if every value is tested against every signature.
 
     It fits the fleet: 50 values and two signatures give 5e-4, 500 values and 20 signatures 5e-6.
     """
     return FDR / max(int(values.sum()) * signatures, LEAST_TESTS)
 
 
-def _gate(explained: list[tuple[int, Explanation]], tests: int) -> list[tuple[int, Explanation]]:
-    """The gate once more, each explanation counted once: the copies and prefixes of a true one, all of which pass with
+def _gate(explained: Sequence[Numbered], tests: int) -> list[Numbered]:
+    """The gate once more, each association counted once: the copies and prefixes of a true one, all of which pass with
     it, must not carry false ones through.
     """
-    if not explained:
-        return []
-    tests = max(tests, LEAST_TESTS)
-    p = np.array([each.p for _, each in explained])
-    order = np.argsort(p)
-    q = np.empty(len(p))
-    q[order] = np.minimum.accumulate((p[order] * tests / np.arange(1, len(p) + 1))[::-1])[::-1]
-    return [
-        (s, replace(each, q=float(min(own, 1.0)))) for (s, each), own in zip(explained, q, strict=True) if own <= FDR
-    ]
+    q = benjamini_hochberg(np.array([one.p for _, one in explained]), tests=max(tests, LEAST_TESTS))
+    return [(s, replace(one, q=own)) for (s, one), own in zip(explained, q.tolist(), strict=True) if own <= FDR]
 
 
-class _Labels:
-    """The strata of each value, and the exposure in them, worked out once for all signatures of a vendor."""
+class _Strata:
+    """The strata of each value, and the exposure in them, computed once for all signatures of a vendor."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
-        self._tables: dict[tuple[int, str], screen.Table] = {}
+        self._tables: dict[tuple[int, str], screen.ExposureTable] = {}
         self._level = prepared.design.level
 
     def count(self, signature: int) -> Counts:
-        size = len(self._level)
-        total = Counts(crashes=np.zeros(size), observed=np.zeros(size), expected=np.zeros(size), planned=np.zeros(size))
+        """The counts of all values."""
+        total = Counts.zeros(len(self._level))
         for level in np.unique(self._level).tolist():
-            exposure = self._table(level, signature)
-            part = screen.count(self._prepared.design, exposure, self._prepared.units_of(signature))
-            total.crashes[exposure.columns] = part.crashes
-            total.observed[exposure.columns] = part.observed
-            total.expected[exposure.columns] = part.expected
-            total.planned[exposure.columns] = part.planned
+            table = self._table(level, signature)
+            total.put(table.columns, screen.count(self._prepared.design, table, self._prepared.units_of(signature)))
         return total
 
-    def of(self, signature: int) -> _LabelOf:
-        return _LabelOf(self, signature)
+    def of(self, signature: int) -> Callable[[int], Ints]:
+        """The strata in which a value is compared for a signature."""
+        return lambda value: self._table(int(self._level[value]), signature).strata
 
-    def label(self, value: int, signature: int) -> Ints:
-        return self._table(int(self._level[value]), signature).label
+    def tested(self, signature: int, screened: _Screened) -> Tested:
+        """A signature's tests, with those that pass as candidates."""
+        return Tested(
+            units=self._prepared.units_of(signature), counts=screened.counts, p=screened.p, q=screened.q,
+            candidates=np.flatnonzero(screened.q <= FDR), strata_of=self.of(signature),
+        )  # fmt: skip
 
-    def _table(self, level: int, signature: int) -> screen.Table:
+    def _table(self, level: int, signature: int) -> screen.ExposureTable:
         key = level, self._prepared.vendor(signature)
         if key not in self._tables:
-            label = self._prepared.label(level, signature)
-            columns = np.flatnonzero(self._level == level)
-            self._tables[key] = screen.table(self._prepared.design, label, columns)
+            strata = self._prepared.strata(signature, level=level)
+            self._tables[key] = screen.exposure_table(
+                self._prepared.design, strata, np.flatnonzero(self._level == level)
+            )
         return self._tables[key]
-
-
-@dataclass(frozen=True, slots=True)
-class _LabelOf:
-    labels: _Labels
-    signature: int
-
-    def __call__(self, value: int) -> Ints:
-        return self.labels.label(value, self.signature)
 
 
 def _representatives(same: Ints, location: Bools) -> Bools:
@@ -261,80 +247,73 @@ def _representatives(same: Ints, location: Bools) -> Bools:
     return keep
 
 
-LEVEL = 0.01  # of the test without the signatures that may explain a group's effect by themselves
-MOSTLY = 0.5  # of a group's crashes: signatures with so many, and findings of their own alike, are the group
-
-Found = tuple[int, Explanation]
-
-
-def at_the_level_that_explains(prepared: Prepared, found: Sequence[Found]) -> list[Found]:
-    """The findings at the level that explains each: no group beside its signatures, and no signatures beside it."""
+def at_reporting_level(prepared: Prepared, selected: Sequence[Numbered]) -> list[Numbered]:
+    """The associations at the level that explains each: no group beside its signatures, no signatures beside it."""
     own = len(prepared.observed.signatures)
-    kept = [each for each in found if each[0] < own]
+    kept = [one for one in selected if one[0] < own]
     groups = sorted(
-        (each for each in found if each[0] >= own), key=lambda each: (len(_members(prepared, each)), each[1].p)
+        (one for one in selected if one[0] >= own), key=lambda one: (len(_members(prepared, one)), one[1].p)
     )
     for group in groups:
-        number, each = group
+        number, association = group
         members = set(prepared.members[number])
         below = [other for other in kept if _members(prepared, other) <= members]
-        alike = [other for other in below if _same_facts(prepared.design, other[1], each)]
+        alike = [other for other in below if _same_facts(prepared.design, other[1], association)]
         if any(other[0] == number or _members(prepared, other) == members for other in alike):
             continue
         if not _explains(prepared, group, below, alike):
             continue
-        most = of_cells(each.cells).high
-        apart = [other for other in alike if of_cells(other[1].cells).low > most]
-        if apart:
-            left = members.difference(*(_members(prepared, other) for other in apart))
-            cells = _cells(prepared, number, left, each)
-            group = number, replace(each, cells=cells)
-        kept = [other for other in kept if other not in alike or other in apart] + [group]
+        highest = association.cells.ratio().high
+        distinct_ = [other for other in alike if other[1].cells.ratio().low > highest]
+        if distinct_:
+            rest = members.difference(*(_members(prepared, other) for other in distinct_))
+            group = number, replace(association, cells=_cells(prepared, number, rest, association))
+        kept = [other for other in kept if other not in alike or other in distinct_] + [group]
     return kept
 
 
-def parts(prepared: Prepared, number: int, each: Explanation) -> tuple[SignaturePart, ...]:
+def signature_parts(prepared: Prepared, number: int, association: Association) -> tuple[SignaturePart, ...]:
     """What each signature of a group adds to its finding, the most first; nothing for a single signature."""
     out = []
     for member in prepared.members.get(number, ()):
-        cells = _cells(prepared, number, (member,), each)
+        cells = _cells(prepared, number, (member,), association)
         counts = cells.counts()
         if counts.crashes[0] > 0:
             out.append(
                 SignaturePart(
                     signature=prepared.observed.signatures[member], observed=int(counts.observed[0]),
-                    expected=float(counts.expected[0]), crashes=int(counts.crashes[0]), ratio=of_cells(cells),
+                    expected=float(counts.expected[0]), crashes=int(counts.crashes[0]), ratio=cells.ratio(),
                 )
             )  # fmt: skip
     return tuple(sorted(out, key=lambda part: (part.expected - part.observed, part.signature)))
 
 
-def _explains(prepared: Prepared, group: Found, below: Sequence[Found], alike: Sequence[Found]) -> bool:
+def _explains(prepared: Prepared, group: Numbered, below: Sequence[Numbered], alike: Sequence[Numbered]) -> bool:
     """Whether an effect is the group's: nearly all signatures show it, or it remains without those that do."""
-    number, each = group
+    number, association = group
     members = set(prepared.members[number])
-    of_group = len(prepared.units_of(number))
-    with_it = {other for other, _ in alike}
-    if with_it <= members and len(with_it) >= MIN_SIGNATURES and len(prepared.together(with_it)) >= MOSTLY * of_group:
+    showing = {other for other, _ in alike}
+    nearly_all = MOSTLY * len(prepared.units_of(number))
+    if showing <= members and len(showing) >= MIN_SIGNATURES and len(prepared.together(showing)) >= nearly_all:
         return True
-    left = members - {s for other in below for s in _members(prepared, other)}
-    if left == members:
-        gain = {s: _surplus(_cells(prepared, number, (s,), each)) for s in members}
-        left -= {max(sorted(gain), key=lambda s: gain[s])}
-    if len(left) < MIN_SIGNATURES - 1:
+    rest = members - {s for other in below for s in _members(prepared, other)}
+    if rest == members:
+        surplus = {s: _surplus(_cells(prepared, number, (s,), association)) for s in members}
+        rest -= {max(sorted(surplus), key=lambda s: surplus[s])}
+    if len(rest) < MIN_SIGNATURES - 1:
         return False
-    cells = _cells(prepared, number, left, each)
+    cells = _cells(prepared, number, rest, association)
     counts = cells.counts()
     enough = counts.crashes[0] > 0 and counts.observed[0] >= MIN_WITH
-    if prepared.design.level[each.value] > ALL_ALIKE:
-        counts = screen.beyond(counts, screen.MODELS_DIFFER)
-    return bool(enough and screen.more(counts)[0] <= LEVEL and of_cells(cells).value >= MIN_EFFECT)
+    if prepared.design.level[association.value] > ALL_ALIKE:
+        counts = screen.beyond(counts, times=screen.MODELS_DIFFER)
+    return bool(enough and screen.p_values(counts, "more")[0] <= LEVEL and cells.ratio().value >= MIN_EFFECT)
 
 
-def _cells(prepared: Prepared, number: int, signatures: Collection[int], each: Explanation) -> Cells:
-    """What some of a group's signatures together show of an explanation's column."""
-    label = prepared.label(int(prepared.design.level[each.value]), number)
-    return screen.cells(prepared.design, label, each.column, prepared.together(signatures))
+def _cells(prepared: Prepared, number: int, signatures: Collection[int], association: Association) -> Cells:
+    """What some of a group's signatures together show of an association's column."""
+    strata = prepared.strata(number, level=int(prepared.design.level[association.value]))
+    return screen.cells(prepared.design, prepared.together(signatures), strata=strata, column=association.column)
 
 
 def _surplus(cells: Cells) -> float:
@@ -342,12 +321,12 @@ def _surplus(cells: Cells) -> float:
     return float(counts.observed[0] - counts.expected[0])
 
 
-def _members(prepared: Prepared, each: Found) -> set[int]:
-    return set(prepared.members.get(each[0], (each[0],)))
+def _members(prepared: Prepared, one: Numbered) -> set[int]:
+    return set(prepared.members.get(one[0], (one[0],)))
 
 
-def _same_facts(design: Design, one: Explanation, other: Explanation) -> bool:
-    """Whether two explanations are about the same nodes for most of the time, or share a fact."""
+def _same_facts(design: Design, one: Association, other: Association) -> bool:
+    """Whether two associations are about the same nodes for most of the time, or share a fact."""
     if not {one.value, *one.others}.isdisjoint({other.value, *other.others}):
         return True
     weight = design.states.hours.sum(axis=1)

@@ -82,25 +82,25 @@ def amounts(beats: Beats) -> tuple[str, Floats, tuple[Gap, ...]]:
     """What exposure is counted in, how much of it each heartbeat brings, and what is missing of it."""
     # A job that came and went between two looks at the GPUs leaves none, and its crash would meet no exposure.
     beats = replace(beats, busy=np.maximum(beats.busy, IDLE_SHARE * beats.hours))
-    known = np.isfinite(beats.busy)
+    has_busy = np.isfinite(beats.busy)
     total = float(beats.hours.sum())
-    share = float(beats.hours[known].sum()) / total if total else 0.0
+    share = float(beats.hours[has_busy].sum()) / total if total else 0.0
     if share < BUSY_SHARE:
         if share == 0.0:
             return OBSERVED, beats.hours, ()
-        what = f"GPU-busy hours are known for {share:.0%} of the hours only: exposure is counted in hours watched"
-        return OBSERVED, beats.hours, (Gap(kind="busy_hours_missing", count=int((~known).sum()), what=what),)
-    if known.all():
+        message = f"GPU-busy hours are known for {share:.0%} of the hours only: exposure is counted in hours watched"
+        return OBSERVED, beats.hours, (Gap(kind="busy_hours_missing", count=int((~has_busy).sum()), message=message),)
+    if has_busy.all():
         return BUSY, beats.busy, ()
     nodes = int(beats.node.max()) + 1
-    seen = np.bincount(beats.node[known], beats.hours[known], nodes)
-    busy = np.bincount(beats.node[known], beats.busy[known], nodes)
+    seen = np.bincount(beats.node[has_busy], beats.hours[has_busy], nodes)
+    busy = np.bincount(beats.node[has_busy], beats.busy[has_busy], nodes)
     usual = busy.sum() / seen.sum()
     per_hour = np.divide(busy, seen, out=np.full(nodes, usual), where=seen > 0)
-    filled = np.where(known, beats.busy, beats.hours * per_hour[beats.node])
-    missing = int((~known).sum())
-    what = f"{missing} heartbeats carry no GPU-busy hours: their node's own average is taken"
-    return BUSY, filled, (Gap(kind="busy_hours_missing", count=missing, what=what),)
+    filled = np.where(has_busy, beats.busy, beats.hours * per_hour[beats.node])
+    missing = int((~has_busy).sum())
+    message = f"{missing} heartbeats carry no GPU-busy hours: their node's own average is taken"
+    return BUSY, filled, (Gap(kind="busy_hours_missing", count=missing, message=message),)
 
 
 def edges_of(window: Window, times: Floats | None = None, nodes: int = 0) -> Floats:
@@ -136,18 +136,18 @@ def states(
     fleet is not cut into smaller strata. `edges` are the bounds of the window's parts, days if not given.
     """
     edges = edges_of(window) if edges is None else edges
-    found = np.flatnonzero(first_crash < (window.end if _any_change(facts, window) else window.start))
-    marked = np.maximum(first_crash[found], window.start)
+    crashed = np.flatnonzero(first_crash < (window.end if _any_change(facts, window) else window.start))
+    marked = np.maximum(first_crash[crashed], window.start)
     marked = edges[np.searchsorted(edges, marked, side="right").clip(max=len(edges) - 1)]
-    marked = np.where(first_crash[found] < window.start, window.start, marked)
+    marked = np.where(first_crash[crashed] < window.start, window.start, marked)
     order = np.lexsort((facts.since, facts.node))
     at, began = facts.node[order], facts.since[order]
-    held = np.searchsorted(keys(at, began), keys(found, marked), side="right") - 1
-    known = held >= 0
-    known[known] = at[held[known]] == found[known]
-    row = np.concatenate([order, order[held[known]]])
-    node = np.concatenate([at, found[known]])
-    since = np.concatenate([began, marked[known]])
+    held = np.searchsorted(keys(at, began), keys(crashed, marked), side="right") - 1
+    valid = held >= 0
+    valid[valid] = at[held[valid]] == crashed[valid]
+    row = np.concatenate([order, order[held[valid]]])
+    node = np.concatenate([at, crashed[valid]])
+    since = np.concatenate([began, marked[valid]])
     order = np.lexsort((since, node))
     row, node, since = row[order], node[order], since[order]
     until = np.full(len(node), np.inf)
@@ -170,12 +170,12 @@ def _any_change(facts: FactRows, window: Window) -> bool:
     return bool((facts.codes[order[later]] != facts.codes[order[later - 1]]).any())
 
 
-def state_at(found: States, node: Ints, time: Floats) -> Ints:
+def state_at(of: States, node: Ints, time: Floats) -> Ints:
     """The state of each node at each time; -1 if no facts are known yet, or without exposure."""
-    if not len(found.node):
+    if not len(of.node):
         return np.full(len(node), -1)
-    index = np.searchsorted(keys(found.node, found.since), keys(node, time), side="right") - 1
-    holds = (index >= 0) & (found.node[index] == node) & (time >= found.since[index]) & (time < found.until[index])
+    index = np.searchsorted(keys(of.node, of.since), keys(node, time), side="right") - 1
+    holds = (index >= 0) & (of.node[index] == node) & (time >= of.since[index]) & (time < of.until[index])
     return np.where(holds, index, -1)
 
 

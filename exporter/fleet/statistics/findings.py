@@ -148,7 +148,7 @@ class NotEnough:
     expected: float
     p_value: float | None
     values: int
-    what: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,6 +308,6 @@ class Correlation:
         """The places of the findings about a rollout; the first finding is 1."""
         return tuple(
             at
-            for at, each in enumerate(self.findings, 1)
-            if each.rollout and each.rollout.rollout.facts == rollout.facts
+            for at, finding in enumerate(self.findings, 1)
+            if finding.rollout and finding.rollout.rollout.facts == rollout.facts
         )

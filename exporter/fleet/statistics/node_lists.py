@@ -40,9 +40,11 @@ def outlier_nodes(prepared: Prepared) -> tuple[OutlierNode, ...]:
     facts = prepared.observed.facts
     if "gpu_model" in facts.names:
         model[facts.node] = facts.codes[:, facts.names.index("gpu_model")] + 1
-    found = _outliers(prepared, prepared.origins, prepared.origins.node, hours, model, "node", prepared.observed.nodes)
-    found += _gpus(prepared, model)
-    return tuple(sorted(found, key=lambda each: (-each.probability, -each.incidents, each.name)))
+    outliers = _outliers(
+        prepared, prepared.origins, prepared.origins.node, hours, model, "node", prepared.observed.nodes
+    )
+    outliers += _gpus(prepared, model)
+    return tuple(sorted(outliers, key=lambda outlier: (-outlier.probability, -outlier.incidents, outlier.name)))
 
 
 def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
@@ -51,7 +53,7 @@ def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
     slots = {name.removeprefix(SERIAL): i for i, name in enumerate(facts.names) if name.startswith(SERIAL)}
     if not slots:
         return []
-    states, found = prepared.design.states, prepared.origins
+    states, origins = prepared.design.states, prepared.origins
     names, number = np.unique(
         np.array([serial for slot in slots.values() for serial in facts.values[slot]], dtype=object).astype(str),
         return_inverse=True,
@@ -61,17 +63,17 @@ def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
         np.append(number[a:b], NOT_KNOWN) for a, b in itertools.pairwise(begins.tolist())
     ]  # a slot's code to its card
     hours, model = np.zeros(len(names)), np.zeros(len(names), dtype=np.int64)
-    card: Ints = np.full(len(found.node), NOT_KNOWN)
-    at = _row_at(facts, found.node, found.time)
+    card: Ints = np.full(len(origins.node), NOT_KNOWN)
+    at = _row_at(facts, origins.node, origins.time)
     for (gpu, slot), card_of in zip(slots.items(), cards, strict=True):
         here = card_of[facts.codes[states.row, slot]]
         there = here >= 0
         np.add.at(hours, here[there], states.hours[there].sum(axis=1))
         model[here[there]] = node_model[states.node[there]]
-        own = (found.gpu == gpu) & (at >= 0)
+        own = (origins.gpu == gpu) & (at >= 0)
         card[own] = card_of[facts.codes[at[own], slot]]
     use: Bools = card >= 0
-    return _outliers(prepared, found.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
+    return _outliers(prepared, origins.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
 
 
 def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
@@ -84,11 +86,13 @@ def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
 
 
 def _outliers(
-    prepared: Prepared, found: Incidents, owner: Ints, hours: Floats, model: Ints, kind: Literal["node", "gpu"],
+    prepared: Prepared, incidents: Incidents, owner: Ints, hours: Floats, model: Ints, kind: Literal["node", "gpu"],
     names: tuple[str, ...], nodes: tuple[str, ...] = (),
 ) -> list[OutlierNode]:  # fmt: skip
-    day = ((found.time - prepared.window.start) // DAY).astype(np.int64)
-    job = np.where(found.job >= 0, found.job, -1 - np.arange(len(found.job)))  # without a job, each by itself
+    day = ((incidents.time - prepared.window.start) // DAY).astype(np.int64)
+    job = np.where(
+        incidents.job >= 0, incidents.job, -1 - np.arange(len(incidents.job))
+    )  # without a job, each by itself
     # One fault may show several signatures: of one job on one day, all are one event.
     event = np.unique(np.stack([owner, day, job]), axis=1) if len(owner) else np.zeros((3, 0), dtype=np.int64)
     counts = np.bincount(event[0], minlength=len(names)).astype(float)
@@ -104,18 +108,18 @@ def _outliers(
         shape, rate = fit_gamma(counts[like], hours[like] * usual)
         suspects = like[counts[like] >= max(MIN_JOBS, MIN_DAYS)]
         above = stats.gamma.sf(TIMES, shape + counts[suspects], scale=1 / (rate + hours[suspects] * usual))
-        for each, probability in zip(suspects, above, strict=True):
-            own = event[:, event[0] == each]
+        for suspect, probability in zip(suspects, above, strict=True):
+            own = event[:, event[0] == suspect]
             jobs, days = len(np.unique(own[2])), len(np.unique(own[1]))
             if probability < SURE or jobs < MIN_JOBS or days < MIN_DAYS:
                 continue
-            rows = np.flatnonzero(owner == each)
-            kinds = [prepared.observed.signatures[s] for s in np.unique(found.signature[rows])]
-            where = names[each] if kind == "node" else nodes[int(found.node[rows[-1]])]
+            rows = np.flatnonzero(owner == suspect)
+            kinds = [prepared.observed.signatures[s] for s in np.unique(incidents.signature[rows])]
+            where = names[suspect] if kind == "node" else nodes[int(incidents.node[rows[-1]])]
             out.append(
                 OutlierNode(
-                    kind=kind, name=names[each], node=where, incidents=int(counts[each]), jobs=jobs, days=days,
-                    expected=float(hours[each] * usual), probability=float(probability), signatures=tuple(kinds),
+                    kind=kind, name=names[suspect], node=where, incidents=int(counts[suspect]), jobs=jobs, days=days,
+                    expected=float(hours[suspect] * usual), probability=float(probability), signatures=tuple(kinds),
                 )
             )  # fmt: skip
     return out
@@ -138,12 +142,12 @@ def nodes_at_risk(
             column = column & other
         because = " and ".join(map(str, filter(None, (finding.facts[0], finding.together_with))))
         out.append(_exposed(prepared, because, finding.signature, finding.status, column))
-    known = []
+    of_causes = []
     for cause, (signature, nodes) in sorted(causes.items()):
         column = np.isin(prepared.design.states.node, np.asarray(nodes, dtype=np.int64))
-        known.append(_exposed(prepared, cause, signature, "catalogue", column))
-    out += sorted(known, key=lambda each: -each.expected_7d)
-    return tuple(each for each in out if each.count)
+        of_causes.append(_exposed(prepared, cause, signature, "catalogue", column))
+    out += sorted(of_causes, key=lambda row: -row.expected_7d)
+    return tuple(row for row in out if row.count)
 
 
 def _exposed(prepared: Prepared, because: str, signature: str, status: str, column: Bools) -> NodesAtRisk:

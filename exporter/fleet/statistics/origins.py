@@ -65,15 +65,15 @@ def _first_of_bursts(ordered: Incidents, rows: Ints, neighbourhoods: Sequence[In
     return np.asarray(rows[~follows])
 
 
-def _follows(ordered: Incidents, rows: Ints, counts: Bools, place: Ints, gap: float) -> Bools:
+def _follows(ordered: Incidents, rows: Ints, counts: Bools, group: Ints, gap: float) -> Bools:
     """Whether each row follows, within a gap, a row that counts, of its signature and on another node of its place."""
-    order = np.lexsort((rows, place[rows], ordered.signature[rows]))
+    order = np.lexsort((rows, group[rows], ordered.signature[rows]))
     sorted_ = rows[order]
     marks = np.where(counts[sorted_], np.arange(len(rows)), -1)
     before = np.maximum.accumulate(np.concatenate([[-1], marks]))[:-1]  # the last crash that counts before each
     last = sorted_[before]
     same = (before >= 0) & (ordered.signature[last] == ordered.signature[sorted_])
-    same &= (place[last] == place[sorted_]) & (place[sorted_] >= 0)
+    same &= (group[last] == group[sorted_]) & (group[sorted_] >= 0)
     same &= ordered.time[sorted_] - ordered.time[last] <= gap
     if gap > GAP_SECONDS:  # a node's own crashes are separated already
         same &= ordered.node[last] != ordered.node[sorted_]
@@ -96,10 +96,10 @@ def _rare(ordered: Incidents, rows: Ints) -> Bools:
     return np.asarray(chance[signature] <= BY_CHANCE)
 
 
-def first_on_each_node(found: Incidents) -> Incidents:
+def first_of_nodes(origins_: Incidents) -> Incidents:
     """The first origin of each node and signature. `found` is sorted by time."""
-    _, first = np.unique(np.stack([found.node, found.signature]), axis=1, return_index=True)
-    return found.take(np.sort(first))
+    _, first = np.unique(np.stack([origins_.node, origins_.signature]), axis=1, return_index=True)
+    return origins_.take(np.sort(first))
 
 
 def _by_time(incidents: Incidents) -> Ints:
@@ -118,16 +118,16 @@ def neighbourhoods(nodes: Sequence[str], facts: FactRows) -> tuple[Ints, ...]:
     Two cuts of the order of names, half a block apart, so that any two nodes within half a block share one. Then the
     rack, by the node's latest facts.
     """
-    place = np.empty(len(nodes), dtype=np.int64)
-    place[sorted(range(len(nodes)), key=lambda i: _in_order(nodes[i]))] = np.arange(len(nodes))
-    cuts = (place // BESIDE, (place + BESIDE // 2) // BESIDE)
+    position = np.empty(len(nodes), dtype=np.int64)
+    position[sorted(range(len(nodes)), key=lambda i: _in_order(nodes[i]))] = np.arange(len(nodes))
+    cuts = (position // BESIDE, (position + BESIDE // 2) // BESIDE)
     rack = racks(facts, len(nodes))
     return cuts if rack is None else (*cuts, rack)
 
 
 def racks(facts: FactRows, nodes: int) -> Ints | None:
     """The rack of each node, by its latest facts; -1 where it is not known. None if no fact names racks."""
-    name = next((each for each in RACKS if each in facts.names), None)
+    name = next((rack for rack in RACKS if rack in facts.names), None)
     if name is None:
         return None
     last = np.full(nodes, -1, dtype=np.int64)

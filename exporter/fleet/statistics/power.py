@@ -25,19 +25,19 @@ MAX_DECIDING = 50
 DECIDING_DAYS, MOST_DAYS = 7, 90  # of an experiment: as planned, and the longest that is proposed
 
 
-def needed(share: float, ratio: float, cut: float) -> int:
+def needed(share: float, ratio: float, *, p_cut: float) -> int:
     """Crashes of a signature until a value with this share of the exposure and this rate ratio is found in 4 of 5 cases.
 
-    cut: the p-value to be reached. 10% and a ratio of 5 at 1e-5 take 58.
+    p_cut: the p-value to be reached. 10% and a ratio of 5 at 1e-5 take 58.
     """
     with_ = ratio * share / (ratio * share + 1 - share)
     sizes = np.unique(np.round(np.geomspace(5, MAX_CRASHES, 400)).astype(int))
-    least = stats.binom.isf(cut, sizes, share) + 1  # the first count whose tail is below the cut
+    least = stats.binom.isf(p_cut, sizes, share) + 1  # the first count whose tail is below the cut
     enough = np.flatnonzero(stats.binom.sf(least - 1, sizes, with_) >= POWER)
     return int(sizes[enough[0]]) if len(enough) else MAX_CRASHES
 
 
-def smallest_ratio(share: float, crashes: int, nodes: int, cut: float) -> float:
+def smallest_ratio(share: float, crashes: int, nodes: int, *, p_cut: float) -> float:
     """The smallest rate ratio that is found in 4 of 5 cases with so many crashed nodes; inf if none is.
 
     share: of the nodes that have the value. Each crash leaves fewer nodes to crash, which matters on a small fleet.
@@ -46,7 +46,7 @@ def smallest_ratio(share: float, crashes: int, nodes: int, cut: float) -> float:
     left = (having - crashes * share / 2) / max(nodes - crashes / 2, 1e-9)
     ratios = np.geomspace(1.5, 1000, 200)
     with_ = ratios * left / (ratios * left + 1 - left)
-    least = stats.binom.isf(cut, crashes, left) + 1
+    least = stats.binom.isf(p_cut, crashes, left) + 1
     enough = np.flatnonzero(stats.binom.sf(least - 1, crashes, with_) >= POWER)
     return float(ratios[enough[0]]) if len(enough) else float("inf")
 
@@ -96,8 +96,8 @@ def not_enough_data(prepared: Prepared, discovery: Discovery) -> tuple[NotEnough
     """Each signature that crashed without a finding, with what it would take to find one."""
     explained = {
         member
-        for s, each in discovery.found
-        if prepared.design.values[each.value].family != "location"
+        for s, association in discovery.associations
+        if prepared.design.values[association.value].family != "location"
         for member in prepared.members.get(s, (s,))
     }
     usable = np.array([value.family == "configuration" for value in prepared.design.values], dtype=bool)
@@ -106,20 +106,20 @@ def not_enough_data(prepared: Prepared, discovery: Discovery) -> tuple[NotEnough
     for s in sorted(set(prepared.units) - explained):
         lead = None
         if s in discovery.p:
-            lead = _lead(discovery.counts[s], discovery.p[s], usable, LEAD / max(int(usable.sum()), 1))
+            lead = _lead(discovery.counts[s], discovery.p[s], usable, p_cut=LEAD / max(int(usable.sum()), 1))
         elif s in discovery.rare:
-            lead = _lead(*discovery.rare[s], usable, of_few)
-        lead_row = _not_enough(prepared, s, lead, discovery.cut, int(usable.sum()))
+            lead = _lead(*discovery.rare[s], usable, p_cut=of_few)
+        lead_row = _not_enough(prepared, s, lead, p_cut=discovery.p_cut, values=int(usable.sum()))
         out += [lead_row] if lead_row is not None else []
     return tuple(out)
 
 
-def _lead(counts: Counts, p: Floats, usable: Bools, most: float) -> _Lead | None:
+def _lead(counts: Counts, p: Floats, usable: Bools, *, p_cut: float) -> _Lead | None:
     values = np.flatnonzero(usable & (counts.expected > 0))
     if not len(values):
         return None
     best = int(values[np.argmin(p[values])])
-    if p[best] > most:
+    if p[best] > p_cut:
         return None
     return _Lead(
         value=best, observed=int(counts.observed[best]), expected=float(counts.expected[best]),
@@ -127,7 +127,9 @@ def _lead(counts: Counts, p: Floats, usable: Bools, most: float) -> _Lead | None
     )  # fmt: skip
 
 
-def _not_enough(prepared: Prepared, signature: int, lead: _Lead | None, cut: float, values: int) -> NotEnough | None:
+def _not_enough(
+    prepared: Prepared, signature: int, lead: _Lead | None, *, p_cut: float, values: int
+) -> NotEnough | None:
     crashes, nodes = len(prepared.units[signature]), prepared.design.nodes
     share, ratio = USUAL_SHARE, USUAL_RATIO
     if lead is not None:
@@ -135,20 +137,20 @@ def _not_enough(prepared: Prepared, signature: int, lead: _Lead | None, cut: flo
         odds = lead.observed * (lead.crashes - lead.expected)
         odds /= max((lead.crashes - lead.observed) * lead.expected, 1e-9)
         ratio = float(np.clip(odds, 1.5, MOST_RATIO))
-    least_crashes = needed(share, ratio, cut)
+    least_crashes = needed(share, ratio, p_cut=p_cut)
     if lead is None and crashes >= least_crashes:
         return None  # enough crashes to find such an effect, and none was found
     least = max(least_crashes, screen.MIN_CRASHES, crashes + 1)
-    what = (
+    message = (
         f"needs {least:,} crashed nodes to show a crash {ratio:.2g} times as frequent on {_percent(share)} of the fleet"
     )
     if least > nodes:
-        what += f"; this fleet has {nodes:,} nodes, so only a larger effect can be found"
+        message += f"; this fleet has {nodes:,} nodes, so only a larger effect can be found"
     return NotEnough(
         signature=prepared.observed.signatures[signature], crashes=crashes, needed=least,
         lead=None if lead is None else prepared.fact(lead.value), observed=0 if lead is None else lead.observed,
         expected=0.0 if lead is None else lead.expected, p_value=None if lead is None else lead.p,
-        values=values, what=what,
+        values=values, message=message,
     )  # fmt: skip
 
 

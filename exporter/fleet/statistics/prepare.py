@@ -34,7 +34,7 @@ from exporter.fleet.statistics.design import (
 )
 from exporter.fleet.statistics.exposure import DAY, States, WatchedHours
 from exporter.fleet.statistics.findings import FactValue
-from exporter.fleet.statistics.origins import first_on_each_node, neighbourhoods, origins
+from exporter.fleet.statistics.origins import first_of_nodes, neighbourhoods, origins
 from exporter.fleet.statistics.screen import Units
 
 ALL_CRASHES = "all crashes"
@@ -63,7 +63,7 @@ class Prepared:
     pooled: Mapping[int, Units]
     gaps: tuple[Gap, ...]
 
-    def label(self, level: int, signature: int) -> Ints:
+    def strata(self, signature: int, *, level: int) -> Ints:
         """The strata in which values of a level are compared for a signature; -1 for states that cannot be compared.
 
         All are compared within the signature's vendor, besides within what the level holds equal.
@@ -107,8 +107,8 @@ class Prepared:
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
         names = {ALL_ALIKE: STRATUM_FACTS, SAME_MODEL: STRATUM_FACTS[:1], SAME_VENDOR: ()}[level]
-        known = [name for name in names if name in self.observed.facts.names]
-        return (*known, "day", "earlier crash of the node")
+        names_ = [name for name in names if name in self.observed.facts.names]
+        return (*names_, "day", "earlier crash of the node")
 
 
 def prepare(observed: Observed, window: Window) -> Prepared:
@@ -124,39 +124,39 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     everything = origins(observed.incidents, beside)
     np.minimum.at(first_crash, everything.node, everything.time)
     inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
-    found = origins(inside, beside)
-    edges = exposure.edges_of(window, *_most_frequent(found, beats, window))
+    origins_ = origins(inside, beside)
+    edges = exposure.edges_of(window, *_most_frequent(origins_, beats, window))
     states = exposure.states(observed.facts, watched, window, first_crash, edges)
     design = build(states, observed.facts)
-    state = exposure.state_at(states, found.node, found.time)
+    state = exposure.state_at(states, origins_.node, origins_.time)
     gaps = [
         *gaps,
         *missing,
-        *unplaced(observed, found, state),
+        *unplaced(observed, origins_, state),
         *unwatched(observed, beats, states, window),
         *duplicate_names(observed),
     ]
-    placed = found.take(state >= 0)
-    first = first_on_each_node(placed)
+    placed = origins_.take(state >= 0)
+    first = first_of_nodes(placed)
     units = {}
     for signature in np.unique(first.signature):
         rows = first.take(first.signature == signature)
         at = exposure.state_at(states, rows.node, rows.time)
-        units[int(signature)] = screen.units(rows, at, design, watched)
+        units[int(signature)] = screen.first_crash_units(rows, at, design, watched)
     groups = _groups(observed, units)
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
-    pooled = {number: _together(found, design, watched, each) for number, each in members.items()}
+    pooled = {number: _together(origins_, design, watched, signatures) for number, signatures in members.items()}
     return Prepared(
-        observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=found,
+        observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=origins_,
         units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
 
 
-def _most_frequent(found: Incidents, beats: Beats, window: Window) -> tuple[Floats, int]:
+def _most_frequent(origins_: Incidents, beats: Beats, window: Window) -> tuple[Floats, int]:
     """The times of the first crashes of the signature that most nodes show, in order; and how many nodes are watched."""
-    first = first_on_each_node(found)
+    first = first_of_nodes(origins_)
     watched = np.unique(beats.node[(beats.end > window.start) & (beats.end - beats.hours * 3600 < window.end)])
     if not len(first.node):
         return np.zeros(0), len(watched)
@@ -164,23 +164,23 @@ def _most_frequent(found: Incidents, beats: Beats, window: Window) -> tuple[Floa
     return np.sort(first.time[first.signature == most]), len(watched)
 
 
-def _together(found: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
+def _together(origins_: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
     """The units of several signatures as one: the first origin of each node."""
-    rows = found.take(np.isin(found.signature, list(signatures)))
+    rows = origins_.take(np.isin(origins_.signature, list(signatures)))
     rows = rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
     rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
-    return screen.units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
+    return screen.first_crash_units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
 
 
 def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGroup, ...]:
     """All crashes, and the given groups, as far as they crashed; each set of signatures once, the widest name first."""
     crashed = {observed.signatures[number] for number in units}
-    found: dict[frozenset[str], SignatureGroup] = {}
+    groups: dict[frozenset[str], SignatureGroup] = {}
     for group in (SignatureGroup(level="all", name=ALL_CRASHES, signatures=tuple(crashed)), *observed.groups):
         names = tuple(sorted(crashed.intersection(group.signatures)))
         if len(names) >= MIN_SIGNATURES:
-            found.setdefault(frozenset(names), replace(group, signatures=names))
-    return tuple(found.values())
+            groups.setdefault(frozenset(names), replace(group, signatures=names))
+    return tuple(groups.values())
 
 
 def _from_a_day_before(facts: FactRows) -> FactRows:
@@ -201,14 +201,14 @@ def _beats(observed: Observed, window: Window) -> tuple[Beats, list[Gap]]:
     if len(observed.beats.node):
         return observed.beats, []
     nodes = np.unique(observed.facts.node)
-    what = "no heartbeats: every node with facts is taken as watched for the whole window"
+    message = "no heartbeats: every node with facts is taken as watched for the whole window"
     beats = Beats(
         node=nodes,
         end=np.full(len(nodes), window.end),
         hours=np.full(len(nodes), window.hours),
         busy=np.full(len(nodes), np.nan),
     )
-    return beats, [Gap(kind="no_heartbeats", count=len(nodes), what=what)]
+    return beats, [Gap(kind="no_heartbeats", count=len(nodes), message=message)]
 
 
 OVERLAP = 0.25  # of a node's hours that two heartbeats claim, beyond which two machines share its name
@@ -219,9 +219,9 @@ SOON = 7 * DAY  # within which a fact returns; over years, cards are swapped and
 _PART = re.compile(r"serial|uuid|unique_id|machine_id|mac_address|asset", re.IGNORECASE)
 
 
-def unplaced(observed: Observed, found: Incidents, state: Ints) -> list[Gap]:
+def unplaced(observed: Observed, incidents: Incidents, state: Ints) -> list[Gap]:
     """Incidents that meet no facts or no exposure. `state` is that of each, -1 if none."""
-    lost = found.take(state < 0)
+    lost = incidents.take(state < 0)
     without_facts = ~np.isin(lost.node, observed.facts.node)
     too_early = ~without_facts & (lost.time < _first_facts(observed, lost.node))
     zero = ~without_facts & ~too_early
@@ -233,7 +233,7 @@ def unplaced(observed: Observed, found: Incidents, state: Ints) -> list[Gap]:
     ):
         if count := int(which.sum()):
             names = _some(observed, lost.node[which])
-            out.append(Gap(kind=kind, count=count, what=f"incidents {why} are not tested, {count} in all: {names}"))
+            out.append(Gap(kind=kind, count=count, message=f"incidents {why} are not tested, {count} in all: {names}"))
     return out
 
 
@@ -241,21 +241,23 @@ def unwatched(observed: Observed, beats: Beats, states: States, window: Window) 
     """Nodes without facts, and nodes that were silent in the window though they reported shortly before."""
     start = beats.end - beats.hours * 3600
     beating = np.unique(beats.node[(beats.end > window.start) & (start < window.end)])
-    known = np.unique(observed.facts.node[observed.facts.since < window.end])
+    with_facts = np.unique(observed.facts.node[observed.facts.since < window.end])
     out = []
-    without_facts = np.setdiff1d(beating, known)
+    without_facts = np.setdiff1d(beating, with_facts)
     if len(without_facts):
-        what = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
-        out.append(Gap(kind="nodes_without_facts", count=len(without_facts), what=what))
+        message = f"nodes without facts are left out, {len(without_facts)} in all: {_some(observed, without_facts)}"
+        out.append(Gap(kind="nodes_without_facts", count=len(without_facts), message=message))
     # A node that reported nothing for a whole window before this one has left the fleet.
     since = window.start - (window.end - window.start)
     lately = np.concatenate(
         [beats.node[beats.end > since], observed.facts.node[observed.facts.since > since], observed.incidents.node]
     )
-    silent = np.setdiff1d(np.intersect1d(known, lately), np.unique(states.node))
+    silent = np.setdiff1d(np.intersect1d(with_facts, lately), np.unique(states.node))
     if len(silent):
-        what = f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
-        out.append(Gap(kind="nodes_without_exposure", count=len(silent), what=what))
+        message = (
+            f"nodes with facts but without exposure in the window, {len(silent)} in all: {_some(observed, silent)}"
+        )
+        out.append(Gap(kind="nodes_without_exposure", count=len(silent), message=message))
     return out
 
 
@@ -275,11 +277,11 @@ def duplicate_names(observed: Observed) -> list[Gap]:
     nodes = np.union1d(_overlapping(observed.beats, len(observed.nodes)), _alternating(observed))
     if not len(nodes):
         return []
-    what = (
+    message = (
         f"nodes that look like two machines of one name are counted as one node each, {len(nodes)} in all (their "
         f"heartbeats overlap or their facts change to and fro): {_some(observed, nodes)}; give each machine its own name"
     )
-    return [Gap(kind="duplicate_names", count=len(nodes), what=what)]
+    return [Gap(kind="duplicate_names", count=len(nodes), message=message)]
 
 
 def _overlapping(beats: Beats, nodes: int) -> Ints:
@@ -288,7 +290,7 @@ def _overlapping(beats: Beats, nodes: int) -> Ints:
     twice = np.zeros(len(node))
     twice[1:] = np.where(node[1:] == node[:-1], end[:-1] - (end - hours * 3600)[1:], 0.0) / 3600
     twice = np.clip(twice, 0.0, hours)
-    total, both = (np.bincount(node, each, nodes) for each in (hours, twice))
+    total, both = (np.bincount(node, amount, nodes) for amount in (hours, twice))
     number = np.bincount(node, twice > OVERLAP * hours, nodes)
     return np.flatnonzero((number >= MIN_OVERLAPS) & (both > OVERLAP * total))
 
@@ -302,7 +304,7 @@ def _alternating(observed: Observed) -> Ints:
         return np.zeros(0, dtype=np.int64)
     since = facts.since[order]
     soon = since[third] - since[third - 2] <= SOON
-    found = []
+    nodes = []
     for index, name in enumerate(facts.names):
         part = bool(_PART.search(name))
         texts = facts.values[index]
@@ -313,5 +315,5 @@ def _alternating(observed: Observed) -> Ints:
         back = soon & (now == before) & (now != last) & (now >= 0) & (last >= 0)
         if back.any():
             times = np.bincount(node[third[back]], minlength=len(observed.nodes))
-            found.append(np.flatnonzero(times >= (RETURNS_OF_PARTS if part else RETURNS)))
-    return np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+            nodes.append(np.flatnonzero(times >= (RETURNS_OF_PARTS if part else RETURNS)))
+    return np.unique(np.concatenate(nodes)) if nodes else np.zeros(0, dtype=np.int64)

@@ -25,19 +25,19 @@ LEVEL = 0.95
 PER_HOURS = 1000.0
 
 
-def incident_rates(prepared: Prepared, number: int, label: Ints, column: Bools) -> IncidentRates | None:
+def incident_rates(prepared: Prepared, number: int, *, strata: Ints, column: Bools) -> IncidentRates | None:
     """The rates of a signature or group in the states of `column` and in the others; None without crashes on both sides.
 
-    label: the stratum of each state, -1 for those left out.
+    strata: the stratum of each state, -1 for those left out.
     """
     states, origins = prepared.design.states, prepared.origins
     of_these = origins.take(np.isin(origins.signature, prepared.members.get(number, (number,))))
     state = exposure.state_at(states, of_these.node, of_these.time)
-    inside = (state >= 0) & (label[np.maximum(state, 0)] >= 0)
+    inside = (state >= 0) & (strata[np.maximum(state, 0)] >= 0)
     state, part = state[inside], states.bin_of(of_these.time[inside])
     parts = len(states.edges) - 1
-    rows = np.flatnonzero(label >= 0)
-    cell = (label[rows][:, None] * parts + np.arange(parts)).ravel()
+    rows = np.flatnonzero(strata >= 0)
+    cell = (strata[rows][:, None] * parts + np.arange(parts)).ravel()
     hours = states.hours[rows].ravel()
     by_state = np.zeros((len(states.node), parts))
     np.add.at(by_state, (state, part), 1.0)
@@ -45,9 +45,9 @@ def incident_rates(prepared: Prepared, number: int, label: Ints, column: Bools) 
     with_ = np.repeat(column[rows], parts)
     node = np.repeat(states.node[rows], parts)
     size = int(cell.max(initial=0)) + 1
-    hours_with, hours_without = (np.bincount(cell[each], hours[each], size) for each in (with_, ~with_))
+    hours_with, hours_without = (np.bincount(cell[values], hours[values], size) for values in (with_, ~with_))
     open_ = ((hours_with > 0) & (hours_without > 0))[cell]
-    cell, hours, crashes, with_, node = (each[open_] for each in (cell, hours, crashes, with_, node))
+    cell, hours, crashes, with_, node = (values[open_] for values in (cell, hours, crashes, with_, node))
     number_with, number_without = float(crashes[with_].sum()), float(crashes[~with_].sum())
     if not number_with or not number_without:
         return None
@@ -81,8 +81,8 @@ def _ratio(cell: Ints, hours: Floats, crashes: Floats, with_: Bools, node: Ints,
 PARTS = 5
 
 
-def trend(prepared: Prepared, units: screen.Units, label: Ints, value: Value) -> tuple[TrendPart, ...]:
-    """The fifths of a fact's values, by exposure, within the strata of `label`; nothing if the fact is not continuous."""
+def trend(prepared: Prepared, units: screen.Units, value: Value, *, strata: Ints) -> tuple[TrendPart, ...]:
+    """The fifths of a fact's values, by exposure, within the strata of `strata`; nothing if the fact is not continuous."""
     facts, states = prepared.observed.facts, prepared.design.states
     index = facts.names.index(value.fact)
     codes = facts.codes[states.row, index]
@@ -91,14 +91,14 @@ def trend(prepared: Prepared, units: screen.Units, label: Ints, value: Value) ->
     if of_code is None:
         return ()
     number = np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
-    known = np.flatnonzero(np.isfinite(number))
-    order = known[np.argsort(number[known], kind="stable")]
+    finite = np.flatnonzero(np.isfinite(number))
+    order = finite[np.argsort(number[finite], kind="stable")]
     upto = np.cumsum(states.hours.sum(axis=1)[order])
     inner = [number[order[np.searchsorted(upto, upto[-1] * i / PARTS)]] for i in range(1, PARTS)]
     edges = np.unique([number[order[0]], *inner, np.nextafter(number[order[-1]], np.inf)])
     out = []
     for low, high in itertools.pairwise(edges.tolist()):
-        counts = screen.cells(prepared.design, label, (number >= low) & (number < high), units).counts()
+        counts = screen.cells(prepared.design, units, strata=strata, column=(number >= low) & (number < high)).counts()
         observed, expected = int(counts.observed[0]), float(counts.expected[0])
         out.append(TrendPart(low=low, high=high, observed=observed, expected=expected))
     return tuple(out)
@@ -124,7 +124,7 @@ def reliability(prepared: Prepared) -> tuple[Reliability, ...]:
                 mtbf_high=high,
             )
         )  # fmt: skip
-    return tuple(sorted(out, key=lambda each: each.gpu_model))
+    return tuple(sorted(out, key=lambda row: row.gpu_model))
 
 
 def interval(count: int, hours: float) -> tuple[float, float]:
@@ -139,11 +139,11 @@ def lost_gpu_hours(prepared: Prepared) -> float | None:
     """GPU-hours lost to crashed jobs; None where neither GPUs nor jobs are known."""
     if "gpu_count" not in prepared.observed.facts.names:
         return None
-    found = prepared.incidents
+    incidents = prepared.incidents
     per_node = np.zeros(len(prepared.observed.nodes))
     per_node[prepared.design.states.node] = _gpus(prepared)
-    key = np.where(found.job >= 0, found.job, -1 - found.node)  # without a job, the node stands for it
-    pairs = np.unique(np.stack([key, found.node]), axis=1) if len(key) else np.zeros((2, 0), dtype=np.int64)
+    key = np.where(incidents.job >= 0, incidents.job, -1 - incidents.node)  # without a job, the node stands for it
+    pairs = np.unique(np.stack([key, incidents.node]), axis=1) if len(key) else np.zeros((2, 0), dtype=np.int64)
     return float(per_node[pairs[1]].sum() * LOST_HOURS)
 
 

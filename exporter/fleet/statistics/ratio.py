@@ -11,15 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import optimize, special  # not stats, which takes longer to import than the service may take to start
 
 from exporter.fleet.observations import Floats
-
-if TYPE_CHECKING:
-    from exporter.fleet.statistics.screen import Cells
 
 LEVEL = 0.95
 EXACT_UP_TO = 800  # crashes; beyond, the sum's normal tail is as good, and a thousand times faster
@@ -96,15 +92,8 @@ def _distribution(crashes: Floats, share: Floats) -> Floats:
 def _binomial(size: int, p: float) -> Floats:
     """The probability of each number of successes."""
     k = np.arange(size + 1.0)
-    ways = special.gammaln(size + 1) - special.gammaln(k + 1) - special.gammaln(size - k + 1)
-    return np.asarray(np.exp(ways + special.xlogy(k, p) + special.xlog1py(size - k, -p)))
-
-
-def of_cells(found: Cells) -> Ratio:
-    """The rate ratio that the cells of one column have in common."""
-    use = found.open
-    odds = found.having[use] / (found.everyone[use] - found.having[use])
-    return rate_ratio(float(found.observed[use].sum()), found.crashes[use], odds)
+    log_binomial = special.gammaln(size + 1) - special.gammaln(k + 1) - special.gammaln(size - k + 1)
+    return np.asarray(np.exp(log_binomial + special.xlogy(k, p) + special.xlog1py(size - k, -p)))
 
 
 MAX_PAIRS = 2_000  # of observed and expected for a fit; more do not move it

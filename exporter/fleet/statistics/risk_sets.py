@@ -91,11 +91,11 @@ class Curve:
         """The weight at risk in each stratum at each time."""
         moment = np.clip(time - self.first, 0.0, self.size - 1.0)
         from_, to = stratum * self.size, stratum * self.size + moment
-        found = np.zeros(len(time))
+        weight = np.zeros(len(time))
         for keys, sums, sign in ((self.begins, self.begun, 1.0), (self.ends, self.ended, -1.0)):
             upto = np.searchsorted(keys, to, side="right")
-            found += sign * (sums[upto] - sums[np.searchsorted(keys, from_, side="left")])
-        return np.asarray(np.where((found > NOBODY) & (time >= self.first), found, 0.0))
+            weight += sign * (sums[upto] - sums[np.searchsorted(keys, from_, side="left")])
+        return np.asarray(np.where((weight > NOBODY) & (time >= self.first), weight, 0.0))
 
 
 def curve(spans: Spans) -> Curve:
@@ -137,8 +137,8 @@ def onset(spans: Spans, stratum: Ints, time: Floats, change: Floats, *, more: bo
         after = at_risk(changed.split(delay)[0], stratum, time)
         share = np.clip(np.divide(after, total, out=np.zeros(len(time)), where=total > 1e-9), 0.0, 1.0)
         hit = time >= change + delay
-        each = hit[:, None] * ratios - np.log1p(share[:, None] * np.expm1(ratios))
-        return float(each[share > 0].sum(axis=0).max(initial=0.0))
+        log_likelihood = hit[:, None] * ratios - np.log1p(share[:, None] * np.expm1(ratios))
+        return float(log_likelihood[share > 0].sum(axis=0).max(initial=0.0))
 
     coarse = np.arange(FROM, TO + 1, COARSE)
     likes = np.array([like(delay) for delay in coarse])

@@ -87,7 +87,7 @@ class _Tested:
 
 def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffect, ...]]:
     """Every rollout of the window with what can be said of it, and the effects that pass the false-discovery gate."""
-    found, tested = [], []
+    rollouts_, tested = [], []
     for group in _groups(prepared, _changes(prepared)):
         lead = group[0]
         spans = _spans(prepared, lead)
@@ -95,17 +95,17 @@ def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffe
         effects = _effects(prepared, lead, spans, rollout) if rollout.verdict == "" else []
         if rollout.verdict == "" and not effects and not _has_controls(spans):
             rollout = replace(rollout, verdict="no_controls")
-        found.append(rollout)
-        tested += [(spans, each) for each in effects]
+        rollouts_.append(rollout)
+        tested += [(spans, tested_) for tested_ in effects]
     if not tested:
-        return tuple(found), ()
-    q = stats.false_discovery_control([each.p_value for _, each in tested]) * max(LEAST_TESTS / len(tested), 1.0)
-    effects_found = [
-        _effect(prepared, spans, each, float(own))
-        for (spans, each), own in zip(tested, q, strict=True)
-        if own <= FDR and each.large
+        return tuple(rollouts_), ()
+    q = stats.false_discovery_control([tested_.p_value for _, tested_ in tested]) * max(LEAST_TESTS / len(tested), 1.0)
+    effects_ = [
+        _effect(prepared, spans, tested_, float(own))
+        for (spans, tested_), own in zip(tested, q, strict=True)
+        if own <= FDR and tested_.large
     ]
-    return tuple(found), tuple(each for each in effects_found if each is not None)
+    return tuple(rollouts_), tuple(tested_ for tested_ in effects_ if tested_ is not None)
 
 
 def _changes(prepared: Prepared) -> list[Changed]:
@@ -117,7 +117,7 @@ def _changes(prepared: Prepared) -> list[Changed]:
     seen = np.unique(prepared.design.states.node)
     out = []
     for fact in range(len(facts.names)):
-        if family_of(facts.names[fact], facts.places) != "configuration":
+        if family_of(facts.names[fact], facts.location_globs) != "configuration":
             continue
         new = codes[:, fact]
         if numbers(facts.names[fact], facts.values[fact], np.ones(len(facts.values[fact]), dtype=bool)) is not None:
@@ -142,7 +142,7 @@ def _changes(prepared: Prepared) -> list[Changed]:
                 usual = np.bincount(old[to & np.isfinite(when[node])]).argmax()
                 out.append((number, Changed(fact=fact, value=value, before=int(usual), since=when, left=left)))
     out.sort(key=lambda pair: (-pair[0], facts.names[pair[1].fact], pair[1].value))
-    return [each for _, each in out[:MAX_ROLLOUTS]]
+    return [change for _, change in out[:MAX_ROLLOUTS]]
 
 
 def _groups(prepared: Prepared, changes: Sequence[Changed]) -> list[list[Changed]]:
@@ -202,8 +202,8 @@ def _follows_crashes(prepared: Prepared, change: Changed) -> tuple[int, float, f
     until = since + RECENT
     until[:-1] = np.where(node[1:] == node[:-1], np.minimum(until[:-1], since[1:]), until[:-1])
     when = change.since
-    known = ~np.isnan(when[node])
-    node, since, until = node[known], since[known], np.minimum(until, np.inf)[known]
+    comparable = ~np.isnan(when[node])
+    node, since, until = node[comparable], since[comparable], np.minimum(until, np.inf)[comparable]
     until = np.minimum(until, when[node] + 1e-3)
     times = np.sort(when[nodes])
     seen = np.unique(prepared.design.states.node)
@@ -235,7 +235,7 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
     everyone: dict[str, _Everyone] = {}
     for signature in sorted(prepared.units):
         events = prepared.units[signature].incidents
-        state, stratum = prepared.units[signature].state, prepared.label(ALL_ALIKE, signature)
+        state, stratum = prepared.units[signature].state, prepared.strata(signature, level=ALL_ALIKE)
         inside = spans.use[state] & (stratum[state] >= 0)
         if inside.sum() < MIN_CRASHES:
             continue
@@ -251,12 +251,12 @@ def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout
             continue
         earlier = ~changed & (at >= 0)
         before = own.share_of_later(node, time, at[earlier], time[earlier])
-        known = (before > 0) & (before < 1)
+        informative = (before > 0) & (before < 1)
         later = np.isfinite(change.since[node[earlier]])
-        odds_before = before[known] / (1 - before[known])
-        crashes_before, expected_before = int(later[known].sum()), float(before[known].sum())
-        p_before = _two_sided(crashes_before, before[known])
-        baseline = float((crashes_before + PRIOR) / (expected_before + PRIOR)) if known.any() else 1.0
+        odds_before = before[informative] / (1 - before[informative])
+        crashes_before, expected_before = int(later[informative].sum()), float(before[informative].sum())
+        p_before = _two_sided(crashes_before, before[informative])
+        baseline = float((crashes_before + PRIOR) / (expected_before + PRIOR)) if informative.any() else 1.0
         odds = share[is_mixed] / (1 - share[is_mixed])
         observed = int(changed[is_mixed].sum())
         adjusted = baseline * odds / (1 + baseline * odds)
@@ -310,7 +310,7 @@ def _two_sided(observed: int, share: Floats) -> float:
 def _effect(prepared: Prepared, spans: Spans, tested: _Tested, q: float) -> RolloutEffect | None:
     """The effect with its ratio and onset; None where it began before the change."""
     units = prepared.units[tested.signature]
-    stratum = prepared.label(ALL_ALIKE, tested.signature)
+    stratum = prepared.strata(tested.signature, level=ALL_ALIKE)
     inside = spans.use[units.state] & (stratum[units.state] >= 0)
     node, time, at = units.incidents.node[inside], units.incidents.time[inside], stratum[units.state[inside]]
     change = spans.change[units.state[inside]]
@@ -334,18 +334,20 @@ DIFFERENT = 1.5
 
 def rollout_findings(prepared: Prepared, effects: Sequence[RolloutEffect]) -> list[Finding]:
     """One finding for each effect."""
-    return [_finding(prepared, each) for each in effects]
+    return [_finding(prepared, effect) for effect in effects]
 
 
 def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
     direction: Direction = "more" if effect.ratio.value > 1 else "fewer"
     units = prepared.units[effect.signature]
-    label = np.where(effect.use, prepared.label(ALL_ALIKE, effect.signature), -1)
+    strata = np.where(effect.use, prepared.strata(effect.signature, level=ALL_ALIKE), -1)
     compared = effect.use[units.state]
     hit = compared & (effect.column[units.state] if direction == "more" else ~effect.column[units.state])
     incidents = units.incidents.take(hit)
     rollout = effect.rollout
-    workload = workload_shares(prepared, units, label, effect.column, direction, rollout.facts[0].fact)
+    workload = workload_shares(
+        prepared, units, direction, strata=strata, column=effect.column, fact=rollout.facts[0].fact
+    )
     against = too_few_sources(prepared, incidents.node, incidents.job, incidents.user)
     against += [f"the nodes differed before: {effect.ratio_before.value:.2g} times"] * (
         effect.ratio_before.low > 1 or effect.ratio_before.high < 1

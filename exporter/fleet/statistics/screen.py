@@ -16,6 +16,8 @@ from scipy import sparse, special, stats
 from exporter.fleet.observations import Bools, Floats, Incidents, Ints
 from exporter.fleet.statistics.design import Design
 from exporter.fleet.statistics.exposure import WatchedHours
+from exporter.fleet.statistics.findings import Direction
+from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
@@ -59,28 +61,41 @@ class Counts:
     expected: Floats
     planned: Floats
 
+    @classmethod
+    def zeros(cls, size: int) -> Counts:
+        return cls(**{name: np.zeros(size) for name in cls.__slots__})
 
-def units(found: Incidents, state: Ints, design: Design, watched: WatchedHours) -> Units:
+    def take(self, values: Ints) -> Counts:
+        """A copy of the counts of some values."""
+        return Counts(**{name: getattr(self, name)[values] for name in self.__slots__})
+
+    def put(self, values: Ints, part: Counts) -> None:
+        """Replace the counts of some values."""
+        for name in self.__slots__:
+            getattr(self, name)[values] = getattr(part, name)
+
+
+def first_crash_units(first: Incidents, state: Ints, design: Design, watched: WatchedHours) -> Units:
     """The units of one signature, from the first origin of each node and the state that it was in."""
     states = design.states
-    first_state = np.searchsorted(states.node, found.node, side="left")
-    count = np.searchsorted(states.node, found.node, side="right") - first_state
+    first_state = np.searchsorted(states.node, first.node, side="left")
+    count = np.searchsorted(states.node, first.node, side="right") - first_state
     unit = np.repeat(np.arange(len(count)), count)
     lost_state = np.repeat(first_state, count) + (np.arange(len(unit)) - np.repeat(np.cumsum(count) - count, count))
     lost = np.empty((len(unit), len(states.edges) - 1))
-    part_of = states.bin_of(found.time)
+    part_of = states.bin_of(first.time)
     since = np.maximum(states.since[lost_state], states.edges[part_of + 1][unit])
     for part, (low, high) in enumerate(itertools.pairwise(states.edges)):
         begin, end = np.maximum(since, low), np.minimum(states.until[lost_state], high)
-        lost[:, part] = watched.between(found.node[unit], begin, end)
-    return Units(incidents=found, state=state, part=part_of, lost_state=lost_state, lost=lost)
+        lost[:, part] = watched.between(first.node[unit], begin, end)
+    return Units(incidents=first, state=state, part=part_of, lost_state=lost_state, lost=lost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class ExposureTable:
     """Exposure by cell (stratum and part of the window), in all and with each of some values."""
 
-    label: Ints  # the stratum of each state, -1 for those left out
+    strata: Ints  # the stratum of each state, -1 for those left out
     everyone: Floats  # cells
     having: Floats  # cells × values
     columns: Ints
@@ -91,27 +106,27 @@ class Table:
         return len(self.everyone), len(self.columns)
 
 
-def table(design: Design, label: Ints, columns: Ints | None = None) -> Table:
-    """The exposure of some values (default: all) in the strata that `label` numbers; states at -1 are left out."""
-    by_cell = _by_cell(design.states.hours, label, _size(design, label))
+def exposure_table(design: Design, strata: Ints, columns: Ints | None = None) -> ExposureTable:
+    """The exposure of some values (default: all) in the strata that `strata` numbers; states at -1 are left out."""
+    by_cell = _by_cell(design.states.hours, strata, _size(design, strata))
     has = design.has if columns is None else design.has[:, columns]
-    return Table(
-        label=label,
+    return ExposureTable(
+        strata=strata,
         everyone=np.asarray(by_cell.sum(axis=1)).ravel(),
         having=np.asarray((by_cell @ has).toarray()),
         columns=np.arange(len(design.values)) if columns is None else columns,
     )
 
 
-def count(design: Design, exposure: Table, found: Units) -> Counts:
+def count(design: Design, exposure: ExposureTable, units: Units) -> Counts:
     """The counts of one signature in a table's strata."""
-    having, everyone = _at_risk(design, exposure, found)
+    having, everyone = _at_risk(design, exposure, units)
     share = _ratio(having, np.broadcast_to(everyone[:, None], having.shape), otherwise=0.0)
     open_ = (share > _BORDER) & (share < 1 - _BORDER)
-    inside = exposure.label[found.state] >= 0
-    cell = _own_cell(design, exposure.label, found)[inside]
+    inside = exposure.strata[units.state] >= 0
+    cell = _own_cell(design, exposure.strata, units)[inside]
     crashes = np.bincount(cell, minlength=len(everyone)).astype(float)
-    shows = np.asarray(design.has[found.state[inside]][:, exposure.columns].toarray())
+    shows = np.asarray(design.has[units.state[inside]][:, exposure.columns].toarray())
     full = _ratio(exposure.having, np.broadcast_to(exposure.everyone[:, None], having.shape), otherwise=0.0)
     return Counts(
         crashes=crashes @ open_, observed=(shows * open_[cell]).sum(axis=0), expected=crashes @ (share * open_),
@@ -119,51 +134,48 @@ def count(design: Design, exposure: Table, found: Units) -> Counts:
     )  # fmt: skip
 
 
-def _at_risk(design: Design, exposure: Table, found: Units) -> tuple[Floats, Floats]:
+def _at_risk(design: Design, exposure: ExposureTable, units: Units) -> tuple[Floats, Floats]:
     """A table's exposure less what came after each node's first crash, so that a value under which half of all nodes
     crash is not compared by hours in which they could not crash first again.
     """
-    lost = _by_cell(found.lost, exposure.label[found.lost_state], exposure.shape[0])
-    gone = np.asarray((lost @ design.has[found.lost_state][:, exposure.columns]).toarray())
+    lost = _by_cell(units.lost, exposure.strata[units.lost_state], exposure.shape[0])
+    gone = np.asarray((lost @ design.has[units.lost_state][:, exposure.columns]).toarray())
     everyone = np.maximum(exposure.everyone - np.asarray(lost.sum(axis=1)).ravel(), 0.0)
     return np.maximum(exposure.having - gone, 0.0), everyone
 
 
-def _by_cell(hours: Floats, label: Ints, size: int) -> sparse.csr_matrix:
+def _by_cell(hours: Floats, strata: Ints, size: int) -> sparse.csr_matrix:
     """Cells × states: the hours that each state adds to each cell."""
     states, parts = hours.shape
-    weight = np.where(label[:, None] >= 0, hours, 0.0).ravel()
-    cell = (np.maximum(label, 0)[:, None] * parts + np.arange(parts)).ravel()
+    weight = np.where(strata[:, None] >= 0, hours, 0.0).ravel()
+    cell = (np.maximum(strata, 0)[:, None] * parts + np.arange(parts)).ravel()
     return sparse.csr_matrix((weight, (cell, np.repeat(np.arange(states), parts))), shape=(size, states))
 
 
-def _own_cell(design: Design, label: Ints, found: Units) -> Ints:
-    return np.asarray(label[found.state] * design.states.hours.shape[1] + found.part)
+def _own_cell(design: Design, strata: Ints, units: Units) -> Ints:
+    return np.asarray(strata[units.state] * design.states.hours.shape[1] + units.part)
 
 
-def _size(design: Design, label: Ints) -> int:
-    return (int(label.max(initial=0)) + 1) * int(design.states.hours.shape[1])
+def _size(design: Design, strata: Ints) -> int:
+    return (int(strata.max(initial=0)) + 1) * int(design.states.hours.shape[1])
 
 
-def beyond(counts: Counts, times: float) -> Counts:
+def beyond(counts: Counts, *, times: float) -> Counts:
     """The same counts, expected under a null in which the rate with the value is already some times that without."""
     share = _share(counts)
     share = times * share / (1 + (times - 1) * share)
     return replace(counts, expected=counts.crashes * share)
 
 
-def more(counts: Counts) -> Floats:
-    """One-sided p-values: at least so many crashes with the value."""
-    return np.asarray(stats.binom.sf(counts.observed - 1, counts.crashes, _share(counts)))
-
-
-def fewer(counts: Counts) -> Floats:
-    """One-sided p-values: at most so many crashes with the value."""
+def p_values(counts: Counts, direction: Direction) -> Floats:
+    """One-sided p-values: at least (or at most) so many crashes with the value."""
+    if direction == "more":
+        return np.asarray(stats.binom.sf(counts.observed - 1, counts.crashes, _share(counts)))
     return np.asarray(stats.binom.cdf(counts.observed, counts.crashes, _share(counts)))
 
 
-def worth_testing(counts: Counts, cut: float, nodes: int) -> tuple[Bools, Bools]:
-    """Which tests for more, and for fewer, have a chance to find a tenfold rate at a p-value of `cut`.
+def worth_testing(counts: Counts, *, p_cut: float, nodes: int) -> tuple[Bools, Bools]:
+    """Which tests for more, and for fewer, have a chance to find a tenfold rate at a p-value of `p_cut`.
 
     The number of crashes and the exposure with the value decide, not where the crashes fell, so the p-values remain
     valid (independent filtering: Bourgon, Gentleman and Huber 2010). On a small fleet each crash leaves fewer nodes with
@@ -174,9 +186,9 @@ def worth_testing(counts: Counts, cut: float, nodes: int) -> tuple[Bools, Bools]
     half = np.minimum(counts.crashes, nodes - 1) / 2
     left = np.where(share * nodes > half, (share * nodes - half) / (nodes - half), share)
     with_ = _ratio(LARGE * share, LARGE * share + 1 - share)
-    least = stats.binom.isf(cut, counts.crashes, left)
+    least = stats.binom.isf(p_cut, counts.crashes, left)
     less = _ratio(share / LARGE, share / LARGE + 1 - share)
-    most = stats.binom.ppf(cut, counts.crashes, share) - 1
+    most = stats.binom.ppf(p_cut, counts.crashes, share) - 1
     return (
         enough & (share > 0) & (stats.binom.sf(least, counts.crashes, with_) >= CHANCE),
         enough & (share < 1) & (stats.binom.cdf(most, counts.crashes, less) >= CHANCE),
@@ -226,20 +238,31 @@ class Cells:
             planned=np.array([expected.sum()]),
         )
 
+    def p_value(self, direction: Direction) -> float:
+        """The one-sided p-value; 1 without an informative crash."""
+        counts = self.counts()
+        return float(p_values(counts, direction)[0]) if counts.crashes[0] else 1.0
 
-def cells(design: Design, label: Ints, column: Bools, found: Units) -> Cells:
+    def ratio(self) -> Ratio:
+        """The rate ratio that the cells have in common."""
+        use = self.open
+        odds = self.having[use] / (self.everyone[use] - self.having[use])
+        return rate_ratio(float(self.observed[use].sum()), self.crashes[use], odds)
+
+
+def cells(design: Design, units: Units, *, strata: Ints, column: Bools) -> Cells:
     """The crashes and exposure of one signature for one set of states, by cell; states at -1 are left out."""
     hours = design.states.hours.copy()
-    np.subtract.at(hours, found.lost_state, found.lost)
+    np.subtract.at(hours, units.lost_state, units.lost)
     hours = np.maximum(hours, 0.0)
-    size, parts = _size(design, label), hours.shape[1]
-    cell = label[:, None] * parts + np.arange(parts)
-    use, using = label >= 0, (label >= 0) & column
-    inside = use[found.state]
-    own = _own_cell(design, label, found)[inside]
+    size, parts = _size(design, strata), hours.shape[1]
+    cell = strata[:, None] * parts + np.arange(parts)
+    use, using = strata >= 0, (strata >= 0) & column
+    inside = use[units.state]
+    own = _own_cell(design, strata, units)[inside]
     return Cells(
         crashes=np.bincount(own, minlength=size).astype(float),
-        observed=np.asarray(np.bincount(own, column[found.state[inside]].astype(float), size), dtype=float),
+        observed=np.asarray(np.bincount(own, column[units.state[inside]].astype(float), size), dtype=float),
         everyone=np.asarray(np.bincount(cell[use].ravel(), hours[use].ravel(), size), dtype=float),
         having=np.asarray(np.bincount(cell[using].ravel(), hours[using].ravel(), size), dtype=float),
     )

@@ -10,6 +10,7 @@ is a stratum.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -21,24 +22,61 @@ from exporter.fleet.statistics.design import refine
 from exporter.fleet.statistics.exposure import state_at
 from exporter.fleet.statistics.findings import Direction, WorkloadShare
 from exporter.fleet.statistics.prepare import Prepared
-from exporter.fleet.statistics.ratio import Ratio, of_cells
 from exporter.fleet.statistics.screen import Units
 
 LEVEL = 0.05  # of the test without the largest user, or within images
 LEVEL_OF_OTHERS = 0.01  # of the test without those that are over-represented, which chance passes in each such fleet
 OVER = 0.05  # the binomial tail below which a user crashes with the fact more often than elsewhere
-MOSTLY_KNOWN = 0.5  # of the crashes must carry a user (account, ...) for it to be judged
+MIN_GIVEN_SHARE = 0.5  # of the crashes must carry a user (account, ...) for it to be judged
 NAMED = 10  # users, or jobs, that are named
 IMAGE_FACT = "container_image"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """The crashes of a finding, the states that it is about and the strata within which they are compared."""
+
+    prepared: Prepared
+    units: Units
+    direction: Direction
+    strata: Ints
+    column: Bools
+
+    @property
+    def hit(self) -> Bools:
+        """The crashes that make the finding."""
+        with_ = self.column[self.units.state]
+        return with_ if self.direction == "more" else ~with_
+
+    def share(self, kind: str, values: Ints, chosen: Ints, *, level: float) -> WorkloadShare:
+        """The finding without the crashes of the chosen ones, and without those of unknown ones."""
+        is_chosen = np.isin(values, chosen)
+        rest = replace(self, units=self.units.take((values >= 0) & ~is_chosen))
+        names = self.prepared.observed.workload_names.get("user" if kind == "users" else kind, ())
+        return rest.as_share(
+            kind, tuple(names[n] if n < len(names) else str(n) for n in chosen.tolist()[:NAMED]),
+            share=float(is_chosen[self.hit].mean()), level=level,
+        )  # fmt: skip
+
+    def as_share(self, kind: str, names: tuple[str, ...], *, share: float, level: float) -> WorkloadShare:
+        """Whether the finding holds; no ratio where no crash is left."""
+        cells = screen.cells(self.prepared.design, self.units, strata=self.strata, column=self.column)
+        if not cells.counts().crashes[0]:
+            return WorkloadShare(kind=kind, names=names, share=share, ratio=None, p_value=1.0, holds=False)
+        p_value, ratio = cells.p_value(self.direction), cells.ratio()
+        enough = ratio.value >= MIN_EFFECT if self.direction == "more" else ratio.value <= 1 / MIN_EFFECT
+        holds = p_value <= level and enough
+        return WorkloadShare(kind=kind, names=names, share=share, ratio=ratio, p_value=p_value, holds=holds)
+
+
 def workload_shares(
-    prepared: Prepared, units: Units, label: Ints, column: Bools, direction: Direction, fact: str
+    prepared: Prepared, units: Units, direction: Direction, *, strata: Ints, column: Bools, fact: str
 ) -> tuple[WorkloadShare, ...]:
     """The largest user and job of the crashes that make a finding, its own users, accounts, job names and images; for
     each, the finding without its crashes. Only what is known is listed. `fact` is the finding's.
     """
-    hit = column[units.state] if direction == "more" else ~column[units.state]
+    finding = _Comparison(prepared=prepared, units=units, direction=direction, strata=strata, column=column)
+    hit = finding.hit
     if not hit.any():
         return ()
     origins = prepared.origins
@@ -46,35 +84,34 @@ def workload_shares(
     elsewhere = (state >= 0) & (column[state] if direction == "fewer" else ~column[state])
     own = units.incidents
     out = [
-        _without(prepared, units, label, column, direction, hit, kind, values, _largest(values[hit]), LEVEL)
+        finding.share(kind, values, _largest(values[hit]), level=LEVEL)
         for kind, values in (("user", own.user), ("job", own.job))
-        if _mostly_known(values[hit])
+        if _is_mostly_given(values[hit])
     ]
     kinds = [("users", own.user, origins.user), *((k, v, origins.workload[k]) for k, v in own.workload.items())]
     for kind, values, everywhere in kinds:
-        if _mostly_known(values[hit]) and len(np.unique(everywhere[everywhere >= 0])) > 1:
+        if _is_mostly_given(values[hit]) and len(np.unique(everywhere[everywhere >= 0])) > 1:
             chosen = _over_represented(values[hit], everywhere[elsewhere])
-            out.append(_without(prepared, units, label, column, direction, hit, kind, values, chosen, LEVEL_OF_OTHERS))
+            out.append(finding.share(kind, values, chosen, level=LEVEL_OF_OTHERS))
     facts = prepared.observed.facts
     if IMAGE_FACT in facts.names and fact != IMAGE_FACT:
         index = facts.names.index(IMAGE_FACT)
         images = facts.codes[prepared.design.states.row, index].astype(np.int64)
         image = int(_largest(images[units.state[hit]])[0])
-        within = np.where(label >= 0, refine(label, images), -1)
-        ratio, p, holds = _what_is_left(prepared, units, within, column, direction, LEVEL)
-        shown = facts.values[index][image] if image >= 0 else UNKNOWN
+        name = facts.values[index][image] if image >= 0 else UNKNOWN
+        within_images = replace(finding, strata=np.where(strata >= 0, refine(strata, images), -1))
         share = float((images[units.state[hit]] == image).mean())
-        out.append(WorkloadShare(kind=IMAGE_FACT, names=(shown,), share=share, ratio=ratio, p_value=p, holds=holds))
+        out.append(within_images.as_share(IMAGE_FACT, (name,), share=share, level=LEVEL))
     return tuple(out)
 
 
 def beyond_one_workload(shares: Sequence[WorkloadShare]) -> bool:
     """Whether a finding holds without each user, job, account and image, as far as they are known."""
-    return all(each.holds for each in shares)
+    return all(share.holds for share in shares)
 
 
-def _mostly_known(values: Ints) -> bool:
-    return float((values >= 0).mean()) >= MOSTLY_KNOWN
+def _is_mostly_given(values: Ints) -> bool:
+    return float((values >= 0).mean()) >= MIN_GIVEN_SHARE
 
 
 def _largest(values: Ints) -> Ints:
@@ -90,31 +127,3 @@ def _over_represented(hits: Ints, elsewhere: Ints) -> Ints:
     usual = (others + 0.5) / (len(elsewhere) + 1.0)
     over = (stats.binom.sf(counts - 1, len(hits), usual) < OVER) | (others == 0)
     return np.asarray(numbers[over][np.lexsort((numbers[over], -counts[over]))])
-
-
-def _without(
-    prepared: Prepared, units: Units, label: Ints, column: Bools, direction: Direction, hit: Bools, kind: str,
-    values: Ints, chosen: Ints, level: float,
-) -> WorkloadShare:  # fmt: skip
-    """The finding without the crashes of the chosen ones, and without those of nobody known."""
-    of_these = np.isin(values, chosen)
-    ratio, p, holds = _what_is_left(prepared, units.take((values >= 0) & ~of_these), label, column, direction, level)
-    names = prepared.observed.workload_names.get("user" if kind == "users" else kind, ())
-    return WorkloadShare(
-        kind=kind, names=tuple(names[n] if n < len(names) else str(n) for n in chosen.tolist()[:NAMED]),
-        share=float(of_these[hit].mean()), ratio=ratio, p_value=p, holds=holds,
-    )  # fmt: skip
-
-
-def _what_is_left(
-    prepared: Prepared, units: Units, label: Ints, column: Bools, direction: Direction, level: float
-) -> tuple[Ratio | None, float, bool]:
-    """The ratio, its p-value, and whether both are still those of a finding; no ratio where no crash is left."""
-    cells = screen.cells(prepared.design, label, column, units)
-    counts = cells.counts()
-    if counts.crashes[0] == 0:
-        return None, 1.0, False
-    p = float((screen.more(counts) if direction == "more" else screen.fewer(counts))[0])
-    ratio = of_cells(cells)
-    enough = ratio.value >= MIN_EFFECT if direction == "more" else ratio.value <= 1 / MIN_EFFECT
-    return ratio, p, p <= level and enough

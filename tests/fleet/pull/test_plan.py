@@ -52,9 +52,9 @@ def test_what_is_read_next(
 def test_a_gap_says_which_segments() -> None:
     one, more = (plan(PullCursor(segment=3, complete=True), segments((last, 1))) for last in (5, 9))
     assert one is not None
-    assert one.gaps[0].what.startswith("segment 4 was deleted on the node before it was pulled;")
+    assert one.gaps[0].message.startswith("segment 4 was deleted on the node before it was pulled;")
     assert more is not None
-    assert more.gaps[0].what.startswith("segments 4 to 8 were deleted on the node before they were pulled;")
+    assert more.gaps[0].message.startswith("segments 4 to 8 were deleted on the node before they were pulled;")
 
 
 STEPS = st.lists(st.one_of(st.just("rotate"), st.just("pull"), st.binary(min_size=1, max_size=40)), max_size=40)
