@@ -35,9 +35,8 @@ ROOMS = (
     "daemon", "fleet", "kubernetes", "demo", "cli",
 )  # fmt: skip
 CORE_ROOMS = (
-    "core.values", "core.shares", "core.collectives", "core.model", "core.text", "core.facts", "core.patterns",
-    "core.decoding", "core.catalogue",
-    "core.matching", "core.diagnosis", "core.authoring",
+    "core.values", "core.shares", "core.collectives", "core.flight_recorder", "core.model", "core.text", "core.facts",
+    "core.patterns", "core.decoding", "core.catalogue", "core.matching", "core.diagnosis", "core.authoring",
 )  # fmt: skip
 FLEET_ROOMS = (
     "fleet.window", "fleet.observations", "fleet.statistics", "fleet.history", "fleet.input", "fleet.pull", "fleet.results",

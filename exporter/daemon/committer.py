@@ -109,7 +109,7 @@ class Committer:
         return seconds >= (URGENT_SECONDS if self._is_urgent else COMMIT_SECONDS)
 
     def seconds_left(self, now: float, at_most: float) -> float:
-        """Seconds until matches may be committed; `at_most` if there are none."""
+        """Seconds until matches may be committed; `at_most` without matches."""
         return min(at_most, self._pace.seconds_left(now)) if self._has_matches else at_most
 
     # -- one transaction
