@@ -150,7 +150,7 @@ def explain(
     from exporter.core.text.printable import printable
     from exporter.scan.plan import form_of
 
-    pipeline = Pipeline(catalogue, utc_offset=-time.timezone)
+    pipeline = Pipeline(catalogue, utc_offset=time.localtime().tm_gmtoff)
     lines = text.removesuffix("\n").split("\n")
     encoded = [line.encode("utf-8", "backslashreplace") for line in lines if line.strip()]
     unread = ""

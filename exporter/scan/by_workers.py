@@ -34,14 +34,14 @@ class ByWorkers:
         self._pace = Pace(engine.batch_bytes, engine.batch_seconds)
 
         def here(item: Item) -> Scanned:
-            return scan_one(item, pipeline_of(catalogue, choice, -time.timezone), now, stop=stop)
+            return scan_one(item, pipeline_of(catalogue, choice, time.localtime().tm_gmtoff), now, stop=stop)
 
         @cache
         def recipe() -> Recipe:
             return Recipe.of(catalogue, choice, now, name_host=engine.remote)
 
         if not engine.remote:
-            prepare(pipeline_of(catalogue, choice, -time.timezone), now)
+            prepare(pipeline_of(catalogue, choice, time.localtime().tm_gmtoff), now)
         self._dispatch = Dispatch(engine, recipe, here, self._pace.learn, stop)
 
     @property

@@ -97,7 +97,7 @@ def scan(
         items = map(Item, _found(logs, stop))
         readers: _Here | ByWorkers
         if workers == 1:
-            readers = _Here(pipeline_of(catalogue, engine, -time.timezone), now, stop, progress)
+            readers = _Here(pipeline_of(catalogue, engine, time.localtime().tm_gmtoff), now, stop, progress)
         else:
             from exporter.scan.by_workers import ByWorkers  # multiprocessing takes 10 ms to import
 
@@ -124,7 +124,7 @@ def scan(
 
         tracker.give_times()
         if kernel_log and all(incident.first.source == "job" for incident in tracker.incidents()):
-            log = kernel_log(pipeline_of(catalogue, engine, -time.timezone), WINDOW_SECONDS)
+            log = kernel_log(pipeline_of(catalogue, engine, time.localtime().tm_gmtoff), WINDOW_SECONDS)
             tracker.join(log.linked_to(tracker.incidents(), catalogue, WINDOW_SECONDS))
             summary.kernel_unread = log.unread
         tracker.shares_node = len(jobs) > 1

@@ -96,7 +96,9 @@ class Recipe:
         import pickle
 
         packed = zlib.compress(pickle.dumps(catalogue), 1)
-        return cls(packed, hashlib.sha256(packed).hexdigest(), engine, -time.timezone, now, name_host=name_host)
+        return cls(
+            packed, hashlib.sha256(packed).hexdigest(), engine, time.localtime().tm_gmtoff, now, name_host=name_host
+        )
 
 
 class OtherVersion(Exception):

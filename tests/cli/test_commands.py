@@ -949,3 +949,11 @@ def test_explain_reads_the_dumps_of_flight_recorders_beside_a_log(
     assert "recorder   group 0: rank 1 finished all_reduce 11, and has not called the next" in out
     assert "recorder   group 0: rank 0 waits in all_reduce 12" in out
     assert "nccl_trace_rank_2: not read: " in err
+
+
+def test_times_without_a_zone_are_read_in_the_local_zone(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("2026-03-04 11:24:01,114 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    command = [sys.executable, "-m", "exporter.cli.main", "scan", "--format=json", str(log)]
+    done = subprocess.run(command, env={**os.environ, "TZ": "XYZ5"}, check=False, capture_output=True, text=True)
+    assert json.loads(done.stdout.splitlines()[0])["time"].startswith("2026-03-04T16:24:01")
