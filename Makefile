@@ -33,7 +33,7 @@ lab: ## record crashes on this machine's GPU, for tests/lab/recordings; needs ro
 test: $(INSTALLED)/.ready ## all tests except heavy ones, on the installed wheel; ARGS='tests/cli -x' passes these to pytest
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m 'not heavy' --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
-torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, including 1,000 kills; takes 30 minutes
+torture: $(INSTALLED)/.ready ## hostile scenarios against the real daemon, including 1,000 kills
 	GPUFAULT_TORTURE_KILLS=1000 PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m torture $(ARGS)
 
 deploy-test: $(INSTALLED)/.ready go-tools ## tests of deploy/, with the real Prometheus, Alertmanager, Slurm and Helm if installed

@@ -12,7 +12,7 @@ import pytest
 from .conftest import Node, eventually
 
 LINES = 'gpufault_lines_matched_total{signature="e2e_crash",source="job"}'
-KILLS = 20  # in each way of rotation; the hostile scenarios have as many as one has time for
+KILLS = 10  # in each way of rotation; the hostile scenarios have as many as one has time for
 
 
 class Writer(threading.Thread):

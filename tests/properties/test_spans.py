@@ -113,7 +113,7 @@ MARKS = st.sampled_from(["F", "F", "F", "P"])
 
 
 @settings(max_examples=EXAMPLES)
-@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), MARKS, st.sampled_from(TEXTS)), max_size=40))
+@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), MARKS, st.sampled_from(TEXTS)), max_size=25))
 def test_so_do_those_of_a_containers_log(lines: list[tuple[str, str, str]]) -> None:
     cri = [f"2025-11-20T23:41:00Z {stream} {mark} {text}" for stream, mark, text in lines * 8]
     same("".join(f"{line}\n" for line in cri).encode(), "cri")

@@ -154,9 +154,9 @@ def test_jobs_come_and_go_35(torture: Torture) -> None:
     torture.exact()
 
 
-def test_one_and_the_same_line_a_million_times(torture: Torture) -> None:
+def test_one_and_the_same_line_thousands_of_times(torture: Torture) -> None:
     with (torture.logs / "job.log").open("ab") as log:
-        for _ in range(100):
+        for _ in range(25):
             log.write(torture.line() * 2000)
             torture.written[torture.last % 10] += 1999
     torture.exact()
