@@ -59,17 +59,6 @@ def test_counters_survive_kill_9_and_go_on_without_a_reset(make_node: MakeNode) 
     eventually(lambda: equals(node, LINES, 2))
 
 
-def test_the_very_first_start_begins_at_the_end_of_what_is_there(make_node: MakeNode) -> None:
-    node = make_node()
-    (node.logs / "old.log").write_text("e2e crash seq=1 of old\n")
-    node.start()
-    (node.logs / "new.log").write_text("e2e crash seq=2 of new\n")
-    eventually(lambda: equals(node, LINES, 1))
-    with (node.logs / "old.log").open("a") as more:
-        more.write("e2e crash seq=3 of old\n")
-    eventually(lambda: equals(node, LINES, 2))
-
-
 def test_what_comes_after_the_first_look_is_read_by_the_next_process_too(make_node: MakeNode) -> None:
     node = make_node()
     (node.logs / "old.log").write_text("e2e crash seq=1 of old\n")
@@ -288,18 +277,6 @@ def test_a_second_daemon_on_the_same_state_is_refused_with_a_reason(make_node: M
     second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert second.returncode == 3
     assert "another gpufault is running" in second.stderr
-
-
-def test_every_error_of_a_configuration_is_told_with_its_place(make_node: MakeNode) -> None:
-    import subprocess
-
-    node = make_node()
-    node.config.write_text("nodee: x\nsources:\n  - kind: files\n    paths: [relative/*.log]\n")
-    command = [gpufault(), "run", "--config.check", "--config.file", str(node.config)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert checked.returncode == 2
-    assert [line.split(": ")[0].rsplit(":", 2)[1:] for line in checked.stderr.splitlines()] == [["1", "1"], ["4", "13"]]
-    assert "Traceback" not in checked.stderr
 
 
 def test_a_daemon_does_not_hold_what_only_reads_its_configuration(make_node: MakeNode) -> None:

@@ -44,23 +44,6 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
         subprocess.run(["umount", "--lazy", path], check=False)
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"no database", b"SQLite format 3\0" + bytes(4000)], ids=["empty", "text", "torn"]
-)
-def test_a_damaged_state_file_23(followed: Followed, damage: bytes) -> None:
-    torture, log = followed
-    torture.node.stop()
-    state = torture.node.folder / "state" / "state.sqlite"
-    for path in state.parent.glob("state.sqlite-*"):
-        path.unlink()
-    state.write_bytes(damage)
-    torture.start()
-    before = sum(torture.counted())
-    torture.write(log, 100)
-    eventually(lambda: sum(torture.counted()) >= before + 100 or None)
-    assert sum(torture.counted()) == before + 100, "what was there is passed over, what comes is counted once"
-
-
 def fill(path: Path) -> None:
     """Leave no space on a disk."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
