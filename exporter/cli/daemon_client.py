@@ -29,7 +29,7 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, bod
     """
     import urllib.request
 
-    from exporter.net.client_tls import client_context
+    from exporter.net.credentials import client_context
     from exporter.net.redirects import NoRedirects
 
     if not url.startswith(("http://", "https://")):

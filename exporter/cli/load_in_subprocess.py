@@ -54,10 +54,10 @@ def _load_here(options: argparse.Namespace) -> Loaded:
     from exporter.cli import options as flags
     from exporter.config import packs
     from exporter.config.plain import plain
-    from exporter.outputs import files
+    from exporter.outputs import receiver_settings
 
     config = flags.load_config(options)
-    flags.refuse(options, files.problems(config.outputs))
+    flags.refuse(options, receiver_settings.problems(config.outputs))
     if options.state_dir:
         config = config.model_copy(update={"state_dir": Path(options.state_dir).absolute()})
     catalogue = packs.load(config.signatures.dirs)

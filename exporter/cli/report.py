@@ -248,7 +248,7 @@ def _deliver(options: argparse.Namespace, found: Overview, markdown: str, page: 
 
 
 def _post(options: argparse.Namespace, body: bytes) -> None:
-    from exporter.net.client_tls import client_context
+    from exporter.net.credentials import client_context
     from exporter.net.http import RequestFailed, post
     from exporter.net.url import parse_url
 
@@ -267,7 +267,7 @@ def _post(options: argparse.Namespace, body: bytes) -> None:
 
 
 def _mail(options: argparse.Namespace, message: EmailMessage) -> None:
-    from exporter.net.client_tls import client_context
+    from exporter.net.credentials import client_context
 
     host, _, port = options.email_server.partition(":")
     at = f"{host}:{port or SECURITY[options.email_security]}"

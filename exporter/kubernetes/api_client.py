@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from exporter.config.outputs import TlsSettings
+from exporter.net.credentials import ContextCache, read_secret
 from exporter.net.http import RequestFailed, Response, patch, post
 from exporter.net.url import parse_url
-from exporter.outputs.files import ContextCache, read_secret
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 MAX_NODE_BYTES = 4 << 20  # a node lists its images

@@ -31,10 +31,9 @@ from exporter.kubernetes.condition import (
 )
 from exporter.kubernetes.events import Event, events_of, to_create, to_update
 from exporter.kubernetes.node_report import NodeReport, Pod, parse_report, pods_of
+from exporter.net.credentials import ContextCache
 from exporter.net.http import RequestFailed, get
-from exporter.net.node_names import is_same_node
-from exporter.net.url import parse_url
-from exporter.outputs.files import ContextCache
+from exporter.net.url import is_same_node, parse_url
 
 MAX_REPORT_BYTES = 1 << 20
 MAX_INCIDENT_BYTES = 16 << 20

@@ -6,13 +6,12 @@ itself alone, and has public keys alone: neither opens another node.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from exporter.net.node_names import is_same_node
+from exporter.net.url import is_same_node, plain_address
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -48,17 +47,17 @@ def public_keys(pem: str) -> list[PublicKey]:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
     from cryptography.x509 import load_pem_x509_certificate
 
-    found: list[Any] = []
+    keys: list[Any] = []
     for block in _BLOCK.finditer(pem):
         if "PRIVATE" in block[1]:
             raise ValueError("a private key; nodes need the public one alone")
         data = block[0].encode()
         key = load_pem_x509_certificate(data).public_key() if block[1] == "CERTIFICATE" else load_pem_public_key(data)
         _algorithm(key)
-        found.append(key)
-    if not found:
+        keys.append(key)
+    if not keys:
         raise ValueError("no public key or certificate in PEM form")
-    return found
+    return keys
 
 
 def is_valid(token: str, keys: Collection[PublicKey], node: str, address: str) -> bool:
@@ -77,23 +76,13 @@ def is_valid(token: str, keys: Collection[PublicKey], node: str, address: str) -
             continue
         audience = claims["aud"]
         if claims.get("scope") == SCOPE and isinstance(audience, list):
-            return any(isinstance(each, str) and _means(each, node, address) for each in audience)
+            return any(isinstance(name, str) and _means(name, node, address) for name in audience)
     return False
 
 
 def _means(name: str, node: str, address: str) -> bool:
     """Whether a name is the node's, with or without its domain, or its address."""
     return bool(node and is_same_node(name, node)) or plain_address(name) == plain_address(address) != ""
-
-
-def plain_address(text: str) -> str:
-    """An address in one form, without its zone, IPv4 as such; empty if it is not one."""
-    try:
-        ip = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return ""
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return str(mapped or ip)
 
 
 def _algorithm(key: object) -> str:

@@ -1,7 +1,8 @@
-"""URLs of the servers that outputs send to. The path may contain a secret, so messages show only `origin`."""
+"""URLs, names and addresses of the servers and nodes that we send requests to."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -14,7 +15,10 @@ _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """A parsed http or https URL. `target` is its path and query, as in the request line."""
+    """A parsed http or https URL. `target` is its path and query, as in the request line.
+
+    The target may contain a secret, so messages show only `origin`.
+    """
 
     tls: bool
     host: str
@@ -52,3 +56,18 @@ def parse_url(text: str) -> Url:
         raise ValueError("contains a fragment (#…), which is never sent; remove it")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Url(tls=parts.scheme == "https", host=host, port=port or _PORTS[parts.scheme], target=target)
+
+
+def is_same_node(name: str, node: str) -> bool:
+    """Whether two names mean one node: the same, or one is the other without its domain."""
+    return name == node or name.startswith(f"{node}.") or node.startswith(f"{name}.")
+
+
+def plain_address(text: str) -> str:
+    """An address in one form, without its zone, IPv4 as such; empty if it is not one."""
+    try:
+        ip = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return ""
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return str(mapped or ip)

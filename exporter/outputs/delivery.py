@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from exporter.core.diagnosis.records import without_secrets
+from exporter.net.credentials import ContextCache
 from exporter.net.http import RequestFailed, Response, post
-from exporter.outputs import files
 from exporter.outputs.journal_reader import Batch, Position, count_incidents, read_batch, valid_position
+from exporter.outputs.receiver_settings import read_headers, read_url
 from exporter.outputs.responses import Classified, Outcome, classify, retry_after, retry_delay
 from exporter.store.journal import JournalEnd
 
@@ -91,7 +92,7 @@ class Delivery:
         self._end = JournalEnd(0, 0)
         self._counts = OutputCounts()
         self._oldest_unsent: float | None = None
-        self._contexts = files.ContextCache(settings.tls)
+        self._contexts = ContextCache(settings.tls)
         self._random = random.Random()  # noqa: S311 (spreads retries, hides nothing; others may seed the global one)
         self._failures = 0  # in a row
         self._logged_reason = ""
@@ -205,8 +206,8 @@ class Delivery:
         settings, now = self._settings, self._clock()
         records = [without_secrets(each.record) for each in batch.records]
         try:
-            request_format, url = self._request_format(), files.read_url(settings)
-            headers = files.read_headers(settings)
+            request_format, url = self._request_format(), read_url(settings)
+            headers = read_headers(settings)
             context = self._contexts.get() if url.tls else None
         except (OSError, ValueError) as error:
             self._count_failure("settings", f"nothing can be sent: {error}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from exporter.metrics.counters import Counters, Labels
 from exporter.metrics.exposition import MetricsSnapshot
-from exporter.outputs import files
+from exporter.outputs import receiver_settings
 from exporter.outputs.delivery import Delivery, Log, OutputCounts, RequestFormat
 from exporter.outputs.journal_reader import Position, count_incidents, end_position, start_position
 from exporter.outputs.otlp import OtlpFormat
@@ -73,8 +73,8 @@ class Outputs:
         stored: the committed rows from `unsaved`, by name of the output.
         """
         folder, self._end = journal.folder, journal.end
-        previous = files.receivers(self._config) if self._config else {}
-        for name, settings in files.receivers(config).items():
+        previous = receiver_settings.receivers(self._config) if self._config else {}
+        for name, settings in receiver_settings.receivers(config).items():
             if settings == previous.get(name) and folder == self._folder:
                 continue
             if old := self._deliveries.pop(name, None):
@@ -185,7 +185,7 @@ class Outputs:
                 otlp = cast("OtlpConfig", settings)
                 return OtlpFormat(self._node, otlp.resource, encoding=otlp.encoding)
             secret = cast("WebhookConfig", settings).secret_file
-            return WebhookFormat(files.read_key(secret) if secret else None)
+            return WebhookFormat(receiver_settings.read_key(secret) if secret else None)
 
         log = self._logger(name)
         return Delivery(name, settings, request_format, folder=folder, position=position, log=log, clock=self._clock)

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings
+from exporter.net.credentials import tls_context
 from exporter.net.http import RequestFailed, check_connection, post
 from exporter.net.url import Url
-from exporter.outputs import files
+from exporter.outputs import receiver_settings
 from exporter.outputs.otlp import OtlpFormat
 from exporter.outputs.responses import classify
 
@@ -27,16 +28,16 @@ class CheckResult(NamedTuple):
 def check_outputs(outputs: OutputsConfig, node: str) -> Iterator[CheckResult]:
     """Check each output. Waits for each receiver, at most its `timeout`."""
     problems: dict[str, list[str]] = {}
-    for loc, problem in files.problems(outputs):
+    for loc, problem in receiver_settings.problems(outputs):
         problems.setdefault(str(loc[1]), []).append(f"{'.'.join(map(str, loc[2:]))}: {problem}")
-    for name, settings in files.receivers(outputs).items():
+    for name, settings in receiver_settings.receivers(outputs).items():
         if settings is None:
             continue
         if name in problems:
             yield from (CheckResult("bad", name, problem) for problem in problems[name])
             continue
-        url = files.read_url(settings)
-        headers = files.read_headers(settings)
+        url = receiver_settings.read_url(settings)
+        headers = receiver_settings.read_headers(settings)
         try:
             yield _check_receiver(name, settings, url, headers, node)
         except RequestFailed as error:
@@ -55,7 +56,7 @@ def check_outputs(outputs: OutputsConfig, node: str) -> Iterator[CheckResult]:
 
 
 def _check_receiver(name: str, settings: ReceiverSettings, url: Url, headers: dict[str, str], node: str) -> CheckResult:
-    context = files.tls_context(settings.tls) if url.tls else None
+    context = tls_context(settings.tls) if url.tls else None
     if not isinstance(settings, OtlpConfig):  # a webhook may page somebody for any request
         check_connection(url, context=context, seconds=settings.timeout)
         return CheckResult("ok", name, f"connected to {url.origin}; nothing was sent")

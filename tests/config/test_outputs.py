@@ -13,8 +13,9 @@ import trustme
 from exporter.config.node import load
 from exporter.config.outputs import WebhookConfig
 from exporter.core.text.problems import InvalidInput
+from exporter.net import credentials
 from exporter.net.url import parse_url
-from exporter.outputs import files
+from exporter.outputs import receiver_settings
 from tests.e2e.conftest import gpufault
 
 
@@ -159,7 +160,11 @@ def test_headers_come_from_the_configuration_the_environment_and_a_file_the_last
         }
     )
     environ = {"H": "X-B=env%20b, X-C=c"}
-    assert files.read_headers(settings, environ) == {"X-A": "file: with a colon", "X-B": "env b", "X-C": "c"}
+    assert receiver_settings.read_headers(settings, environ) == {
+        "X-A": "file: with a colon",
+        "X-B": "env b",
+        "X-C": "c",
+    }
 
 
 @pytest.mark.parametrize("text", ["Host: x", "X-A: a\x00b", "X A: b", ": b", "X-A: ü"])
@@ -167,18 +172,18 @@ def test_a_header_that_no_request_may_have_is_refused(tmp_path: Path, text: str)
     (tmp_path / "headers").write_text(text)
     settings = WebhookConfig(url="http://h/", headers_file=tmp_path / "headers")
     with pytest.raises(ValueError, match=r"HTTP header|by gpufault itself"):
-        files.read_headers(settings)
+        receiver_settings.read_headers(settings)
 
 
 def test_a_token_that_rotates_and_a_certificate_that_is_renewed_are_read_anew(tmp_path: Path) -> None:
     (tmp_path / "headers").write_text("Authorization: Bearer one")
     settings = WebhookConfig(url="http://h/", headers_file=tmp_path / "headers")
-    assert files.read_headers(settings) == {"Authorization": "Bearer one"}
+    assert receiver_settings.read_headers(settings) == {"Authorization": "Bearer one"}
     (tmp_path / "headers").write_text("Authorization: Bearer two")
-    assert files.read_headers(settings) == {"Authorization": "Bearer two"}
+    assert receiver_settings.read_headers(settings) == {"Authorization": "Bearer two"}
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     tls = WebhookConfig.model_validate({"url": "https://h/", "tls": {"ca_file": tmp_path / "ca.pem"}}).tls
-    contexts = files.ContextCache(tls)
+    contexts = credentials.ContextCache(tls)
     first = contexts.get()
     assert contexts.get() is first
     trustme.CA().cert_pem.write_to_path(tmp_path / "new.pem")

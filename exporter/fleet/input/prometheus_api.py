@@ -15,7 +15,7 @@ from http.client import HTTPException
 from typing import Any
 
 from exporter.core.diagnosis.records import writable
-from exporter.net.client_tls import client_context
+from exporter.net.credentials import client_context
 from exporter.net.redirects import NoRedirects
 
 TIMEOUT_SECONDS = 120.0  # Prometheus' own --query.timeout

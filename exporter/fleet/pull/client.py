@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from exporter.config.pull import PullConfig
+from exporter.net.credentials import read_secret
 from exporter.net.http import RequestFailed, get
 from exporter.net.tokens import sign
 from exporter.net.url import parse_url
-from exporter.outputs.files import read_secret
 from exporter.store.segments import MAX_RANGE_BYTES, Segment
 
 PATH = "/api/v1/journal"

@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import quote
 
 from exporter.config.outputs import TlsSettings
+from exporter.net.credentials import ContextCache, read_secret
 from exporter.net.http import RequestFailed, get
 from exporter.net.url import parse_url
-from exporter.outputs.files import ContextCache, read_secret
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE, MAX_PAGES = 500, 100

@@ -37,7 +37,7 @@ from exporter.fleet.pull.status import STATES, NodeStatus, PullCounts
 from exporter.fleet.pull.step import DROPPED, NOT_A_RECORD, Step, step
 from exporter.fleet.pull.target_discovery import Discovered, TargetDiscovery
 from exporter.fleet.pull.targets import Target, problem_text
-from exporter.outputs.files import ContextCache
+from exporter.net.credentials import ContextCache
 
 BATCH_BYTES = 32 << 20  # of one transaction
 LINGER_SECONDS = 0.2  # that a transaction waits for more nodes

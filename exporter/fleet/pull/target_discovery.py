@@ -19,10 +19,9 @@ from exporter.fleet.pull.address_book import AddressBook, settle
 from exporter.fleet.pull.client import NodeAccess, PullFailed, basic_auth, node_headers, node_name, secret
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
-from exporter.net.client_tls import client_context
+from exporter.net.credentials import ContextCache, client_context
 from exporter.net.http import RequestFailed, get
 from exporter.net.url import parse_url
-from exporter.outputs.files import ContextCache
 from exporter.store.safe_open import read_start
 
 MAX_FILE_BYTES = 16 << 20

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from exporter.core.text.printable import printable
-from exporter.net.tokens import plain_address
-from exporter.net.url import parse_url
+from exporter.net.url import parse_url, plain_address
 
 DEFAULT_PORT = 9873
 MAX_TARGETS = 20_000

@@ -14,7 +14,7 @@ import duckdb
 
 from exporter.fleet.input.prometheus_alerts import Firing
 from exporter.fleet.review.values import AlertQuality, AlertRow
-from exporter.net.node_names import is_same_node
+from exporter.net.url import is_same_node
 
 HOUR = 3600.0
 GRACE = 900.0  # seconds from a crash to an alert of it: settling, scrape and evaluation

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from exporter.core.text.problems import Loc
-from exporter.net.client_tls import client_context
+from exporter.net.credentials import client_context, read_secret
 from exporter.net.headers import header_name, header_value
 from exporter.net.url import Url, parse_url
-from exporter.store.safe_open import read_start
 
 if TYPE_CHECKING:
-    from exporter.config.outputs import OutputsConfig, ReceiverSettings, TlsSettings
+    from exporter.config.outputs import OutputsConfig, ReceiverSettings
 
-MAX_SECRET = 64 << 10  # bytes of a file that holds headers, a URL or a key
 _KEY_BYTES = range(24, 65)  # allowed by Standard Webhooks
 
 
@@ -52,27 +49,6 @@ def read_headers(settings: ReceiverSettings, environ: Mapping[str, str] = os.env
     return headers
 
 
-def tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """The TLS context for requests to a receiver. Raises OSError, ValueError."""
-    return client_context(tls.ca_file, tls.cert_file, tls.key_file)
-
-
-class ContextCache:
-    """The TLS context of an output, rebuilt when one of its files changes. Building takes 20 ms."""
-
-    def __init__(self, tls: TlsSettings) -> None:
-        self._tls = tls
-        self._cached: tuple[object, ssl.SSLContext] | None = None
-
-    def get(self) -> ssl.SSLContext:
-        """The context for the files as they are now. Raises OSError, ValueError."""
-        stats = [os.stat(path) for path in (self._tls.ca_file, self._tls.cert_file, self._tls.key_file) if path]
-        version = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
-        if self._cached is None or self._cached[0] != version:
-            self._cached = version, tls_context(self._tls)
-        return self._cached[1]
-
-
 def read_key(path: Path) -> bytes:
     """The key that signs a webhook's requests. Raises OSError, ValueError."""
     try:
@@ -82,18 +58,6 @@ def read_key(path: Path) -> bytes:
     if len(key) not in _KEY_BYTES:
         raise ValueError(f"{path}: not a key; write `whsec_` followed by the output of `openssl rand -base64 32`")
     return key
-
-
-def read_secret(path: Path | None) -> str:
-    """The text of a file of at most MAX_SECRET bytes. Raises OSError, ValueError."""
-    assert path is not None
-    data = read_start(path, MAX_SECRET + 1)
-    if len(data) > MAX_SECRET:
-        raise ValueError(f"{path}: longer than {MAX_SECRET} bytes; use a shorter file")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8; use a text file") from None
 
 
 def receivers(outputs: OutputsConfig) -> dict[str, ReceiverSettings | None]:

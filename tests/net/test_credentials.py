@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from exporter.net.client_tls import client_context
+from exporter.net.credentials import client_context
 
 
 @pytest.fixture
