@@ -50,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from exporter.cli.load_in_subprocess import load
-    from exporter.process import malloc_tuning, signals
+    from exporter.process import main_loop, malloc_tuning
 
     if not (options.once or options.config_check):
-        signals.defer_reloads()
+        main_loop.defer_reloads()
     malloc_tuning.limit_retained_memory()
     if options.dry_run and not options.config_check:
         with tempfile.TemporaryDirectory(prefix="gpufault-") as folder:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from exporter.core.model import Chunk
-from exporter.process.wake import Waker
+from exporter.process.main_loop import Waker
 from exporter.sources.base import Source
 
 KERNEL_SECONDS = (

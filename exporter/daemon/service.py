@@ -19,10 +19,7 @@ from exporter.daemon.daemon import Daemon
 from exporter.metrics.counters import at_risk, incidents_by_cause, stated_facts
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process import malloc_tuning
-from exporter.process.main_loop_calls import MainLoopCalls
-from exporter.process.reload_requests import ReloadRequests
-from exporter.process.sdnotify import notify
-from exporter.process.signals import install_handlers
+from exporter.process.main_loop import MainLoopCalls, ReloadRequests, install_handlers, notify
 from exporter.sources.boot import moment
 from exporter.web.active_config import ActiveConfig
 from exporter.web.interface import NodeFaults, Overview, SourceState

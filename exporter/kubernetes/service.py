@@ -9,8 +9,7 @@ from typing import Any
 from exporter.kubernetes.metrics import snapshot_of
 from exporter.kubernetes.reporter import Reporter
 from exporter.metrics.exposition import MetricsSnapshot
-from exporter.process.sdnotify import notify
-from exporter.process.signals import install_handlers
+from exporter.process.main_loop import install_handlers, notify
 
 LATE_CYCLES = 20  # of the interval: with thousands of nodes that time out, a cycle takes minutes
 

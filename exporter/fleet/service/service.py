@@ -29,10 +29,7 @@ from exporter.fleet.service.metrics import snapshot_of
 from exporter.fleet.service.refresh import Outcome, Refresh, arguments
 from exporter.fleet.service.status import INTERNAL, SOURCE, Failure, FleetStatus
 from exporter.metrics.exposition import MetricsSnapshot
-from exporter.process.reload_requests import ReloadRequests
-from exporter.process.sdnotify import notify
-from exporter.process.signals import install_handlers
-from exporter.process.wake import Waker
+from exporter.process.main_loop import ReloadRequests, Waker, install_handlers, notify
 from exporter.web.active_config import ActiveConfig
 
 LOOK_SECONDS = 0.2  # between two checks of a running refresh

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from exporter.core.text.problems import InvalidInput, Problem
-from exporter.process import reload_requests
-from exporter.process.reload_requests import ReloadRequests
+from exporter.process import main_loop
+from exporter.process.main_loop import ReloadRequests
 
 
 def served(requests: ReloadRequests[int], applied: list[int], *, until: Callable[[], bool]) -> list[list[str]]:
@@ -28,7 +28,7 @@ def served(requests: ReloadRequests[int], applied: list[int], *, until: Callable
 def test_requests_that_come_while_one_is_loaded_are_served_together_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reload_requests, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(main_loop, "REST_SECONDS", 0.0)
     go, loads, applied = threading.Event(), iter(range(100)), list[int]()
 
     def load() -> int:
@@ -48,7 +48,7 @@ def test_requests_that_come_while_one_is_loaded_are_served_together_by_the_next(
 
 
 def test_reloads_leave_time_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload_requests, "REST_SECONDS", 3600.0)
+    monkeypatch.setattr(main_loop, "REST_SECONDS", 3600.0)
     requests, applied = ReloadRequests(lambda: None, lambda: 1), list[int]()
     requests.request()
     served(requests, applied, until=lambda: bool(applied))
@@ -70,7 +70,7 @@ def test_whoever_asks_is_told_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_loading_that_never_ends_is_told_and_later_requests_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reload_requests, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(main_loop, "REST_SECONDS", 0.0)
     go, applied = threading.Event(), list[int]()
 
     def load() -> int:
