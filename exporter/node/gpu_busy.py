@@ -13,7 +13,7 @@ from pathlib import Path
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.pci import normalise_pci
-from exporter.probes.base import Host
+from exporter.probes.probe import Host
 
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)", re.MULTILINE)
 _GPUS = "/proc/driver/nvidia/gpus"

@@ -75,19 +75,19 @@ ASKED: dict[str, tuple[str, Callable[[Any], Iterator[Card]]]] = {"nvidia": ("pyn
 
 def answers(vendors: Sequence[str]) -> dict[str, Any]:
     """The cards that answer, vendors that failed and why, and vendors whose library is not there."""
-    found: dict[str, Any] = {"gpus": [], "failed": {}, "absent": []}
+    answer: dict[str, Any] = {"gpus": [], "failed": {}, "absent": []}
     for vendor in vendors:
         module, ask = ASKED[vendor]
         try:
             library = importlib.import_module(module)
         except (ImportError, KeyError, OSError):  # amdsmi looks for its shared object when imported
-            found["absent"].append(vendor)
+            answer["absent"].append(vendor)
             continue
         try:
-            found["gpus"] += ask(library)
+            answer["gpus"] += ask(library)
         except Exception as error:  # the library's own, or what it makes of a broken installation
-            found["failed"][vendor] = str(error) or repr(error)
-    return found
+            answer["failed"][vendor] = str(error) or repr(error)
+    return answer
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from exporter.core.facts import nvidia
 from exporter.core.facts.values import distinct_values, single_line
-from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
+from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 
 def _collect(host: Host) -> ProbeResult:
     bound = [name for name in _VERSIONS if host.addresses(f"/sys/bus/pci/drivers/{name}")]
     held = {name: _VERSIONS[name](host) for name in bound}
     return ProbeResult(
-        facts=known_facts(
+        facts=available(
             driver="+".join(held),
             driver_version="+".join(version for version, _ in held.values() if version),
             driver_flavor=distinct_values(flavor for _, flavor in held.values()),

@@ -7,7 +7,7 @@ from pathlib import Path
 from exporter.core.facts import mounts as parse
 from exporter.core.facts.linux import memory_bytes
 from exporter.core.facts.values import distinct_values
-from exporter.probes.base import Fact, Host, Probe, ProbeResult, known_facts
+from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 _MOUNTS = "/proc/1/mountinfo"
 
@@ -27,7 +27,7 @@ def _collect(host: Host) -> ProbeResult:
         return mount.fs_type if mount else None
 
     return ProbeResult(
-        facts=known_facts(
+        facts=available(
             network_mounts=parse.network_types(mounts),
             root_fs_type=type_of("/"),
             tmp_fs_type=type_of("/tmp"),  # noqa: S108 (a fact about it; no file of ours)
@@ -61,7 +61,7 @@ def _home_mount(host: Host) -> ProbeResult:
     _, mount = _home(host)
     if mount is None or mount.fs_type == "autofs":
         return ProbeResult()
-    return ProbeResult(facts=known_facts(home_fs_type=mount.fs_type, home_mount_options=parse.mount_options(mount)))
+    return ProbeResult(facts=available(home_fs_type=mount.fs_type, home_mount_options=parse.mount_options(mount)))
 
 
 def _home_cache(host: Host) -> ProbeResult:

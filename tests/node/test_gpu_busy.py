@@ -11,7 +11,7 @@ from exporter.core.facts.gpus import Gpu
 from exporter.node.gpu_busy import GpuBusy, cards_of
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.heartbeat import Heartbeat
-from exporter.probes.base import Host
+from exporter.probes.probe import Host
 from tests.support.processes import Proc
 
 AMD = [Gpu(pci=f"0000:c{i}:00.0", vendor="amd") for i in (1, 2)]

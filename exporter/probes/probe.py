@@ -109,11 +109,11 @@ class Host:
         """The path of a machine's file for us. For our own root the kernel resolves links, ten times faster."""
         return Path(path) if self.root == Path("/") else self.root / self.resolve(path).lstrip("/")
 
-    def _first(self, ask: Callable[[Path], T], *paths: str) -> T | None:
+    def _first(self, read: Callable[[Path], T], *paths: str) -> T | None:
         problems = []
         for path in paths:
             try:
-                return ask(self.real(path))
+                return read(self.real(path))
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
@@ -146,16 +146,16 @@ class Probe:
     facts: Mapping[str, Fact]
     collect: Callable[[Host], ProbeResult] = no_further_facts
 
-    def ask(self, host: Host) -> ProbeResult:
+    def run(self, host: Host) -> ProbeResult:
         read = {
             name: fact.parse(text)
             for name, fact in self.facts.items()
             if fact.parse and (text := host.read(*fact.source.split())) is not None
         }
-        found = self.collect(host)
-        return ProbeResult(facts={**known_facts(**read), **found.facts}, gpus=found.gpus)
+        collected = self.collect(host)
+        return ProbeResult(facts={**available(**read), **collected.facts}, gpus=collected.gpus)
 
 
-def known_facts(**facts: str | None) -> dict[str, str]:
-    """The facts that are known."""
+def available(**facts: str | None) -> dict[str, str]:
+    """The facts that have a value."""
     return {name: value for name, value in facts.items() if value}
