@@ -22,7 +22,7 @@ from exporter.core.diagnosis.attribution import METHODS, attribute, is_same_job,
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Job, LogContext, Match
-from exporter.node.attribution import Attribution
+from exporter.node.job_attribution import JobAttribution
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 
@@ -116,7 +116,7 @@ class SimulatedNode:
         self.running: list[SimulatedJob] = []
         self.next_pid = 1000
         self.devices = PodDevices(folder / "kubelet.sock" if asks else None, lambda _: self._kubelet())
-        self.attribution = Attribution(
+        self.attribution = JobAttribution(
             self.proc, JobFolder(self.hooks), self.devices, pods=self.logs, clock=lambda: self.now,
             boot_clock=lambda: self.now - NOW + 1000.0,
         )  # fmt: skip

@@ -23,7 +23,7 @@ from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.core.facts.driver_answer import DRIVER_FACTS
 from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
-from exporter.kubernetes.metrics import METRICS as CONDITION_METRICS
+from exporter.kubernetes.condition_service import METRICS as CONDITION_METRICS
 from exporter.metrics.counters import METRICS, Metric
 from exporter.probes import FACTS, PROBES
 from exporter.web.config import MAX_BCRYPT_COST, WebConfig

@@ -213,7 +213,7 @@ def _watching(config: Config) -> Iterator[Finding]:
 def _facts(config: Config) -> Iterator[Finding]:
     from exporter.core.model import ACTION_WORDS
     from exporter.node.driver_probe import DriverProbe
-    from exporter.node.gpu_processes import may_look
+    from exporter.node.gpu_processes import may_inspect
     from exporter.probes import gather
     from exporter.probes.ask_driver import ASKED
     from exporter.process.extras import how_to_install
@@ -227,7 +227,7 @@ def _facts(config: Config) -> Iterator[Finding]:
     )
     if not gathered.gpus:
         yield Finding("note", "GPUs", "none found; signatures of all vendors stay enabled")
-    elif config.facts.processes and not may_look():
+    elif config.facts.processes and not may_inspect():
         message = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
         yield Finding("note", "GPU processes", message)
     for probe, why in sorted(gathered.failed.items()):

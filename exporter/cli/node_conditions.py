@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from exporter.fleet.pull.pods import Pods, own_namespace
     from exporter.kubernetes.api_client import ApiServer
+    from exporter.kubernetes.condition_service import ConditionService
     from exporter.kubernetes.reporter import Reporter
-    from exporter.kubernetes.service import ConditionService
     from exporter.process.own_log import start_logging
     from exporter.web.active_config import ActiveConfig
     from exporter.web.routes import service_router

@@ -24,8 +24,7 @@ from exporter.daemon.transaction import Keeper
 from exporter.metrics.counters import Counters
 from exporter.metrics.job_incidents import JobIncidents
 from exporter.metrics.series import possible_series
-from exporter.node.handled_errors import HandledErrors
-from exporter.node.job_deaths import Crashes, JobDeaths
+from exporter.node.job_ends import Crashes, HandledErrors, JobDeaths
 from exporter.sources.boot import moment
 from exporter.store.outbox import Outbox
 from exporter.web.interface import RecentIncident

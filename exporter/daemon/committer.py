@@ -15,7 +15,7 @@ from exporter.daemon.handover import Stored
 from exporter.daemon.ingest import Ingest
 from exporter.daemon.metrics_snapshot import Exposures, Gauges, snapshot_of
 from exporter.daemon.node_watch import NodeWatch
-from exporter.daemon.rounds import CommitPace
+from exporter.daemon.pacing import CommitPace
 from exporter.daemon.transaction import Row, Transaction
 from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot

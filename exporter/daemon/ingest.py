@@ -13,7 +13,7 @@ from exporter.core.matching.quarantine import Quarantined
 from exporter.core.model import Chunk, Match
 from exporter.daemon import handover, source_factory
 from exporter.daemon.handover import Stored
-from exporter.daemon.rounds import PollScheduler, Sleep
+from exporter.daemon.pacing import PollScheduler, Sleep
 from exporter.daemon.transaction import Keeper, Row
 from exporter.metrics.counters import Counters
 from exporter.node.silent_jobs import SilentJobs

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.facts.driver_answer import DriverAnswer
 from exporter.core.model import Match
-from exporter.node.attribution import Attribution
 from exporter.node.driver_probe import DriverProbe
 from exporter.node.facts import NodeFacts
 from exporter.node.gpu_processes import GpuProcesses
 from exporter.node.heartbeat import Heartbeat
+from exporter.node.job_attribution import JobAttribution
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.sources.boot import moment
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class NodeWatch:
     """The probes of one node. Call `use` before anything else."""
 
-    attribution: Attribution
+    attribution: JobAttribution
 
     def __init__(self, node: str, facts: NodeFacts, settings: FactsConfig, now: float) -> None:
         self.node = node
@@ -42,7 +42,7 @@ class NodeWatch:
         self._settings = config.facts
         self._node_jobs = node_jobs
         devices = PodDevices(config.jobs.pod_resources)
-        self.attribution = Attribution(
+        self.attribution = JobAttribution(
             config.facts.rootfs / "proc", JobFolder(config.jobs.dir), devices, lanes=lanes, clock=clock
         )
 

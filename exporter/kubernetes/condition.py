@@ -17,7 +17,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class NodeCondition:
     """A state of the condition. `reason` is one word, such as GpuFellOffBus; `message` is for people."""
 
     status: Status
@@ -29,29 +29,31 @@ class Condition:
 class StoredCondition:
     """The condition as the API server has it: since when the status holds, and when it was last written."""
 
-    condition: Condition
+    condition: NodeCondition
     transition: float
     heartbeat: float
 
 
-def condition_of(report: NodeReport) -> Condition:
+def condition_of(report: NodeReport) -> NodeCondition:
     """True while a fault is open; Unknown if no fault is open, but the daemon cannot see all of them."""
     faults = sorted(report.open, key=lambda fault: (-_urgency(fault.action), fault.opened, fault.key))
     if faults:
         more = f"; {len(faults) - 1} more" if faults[1:] else ""
         text = describe(faults[0])[: MAX_MESSAGE - len(more)]
-        return Condition(status="True", reason=camel_case(faults[0].cause), message=text + more)
+        return NodeCondition(status="True", reason=camel_case(faults[0].cause), message=text + more)
     if report.blind:
         message = f"faults may be missing: {'; '.join(report.blind)}"[:MAX_MESSAGE]
-        return Condition(status="Unknown", reason="GPUFaultSourceUnreadable", message=message)
-    return Condition(status="False", reason="NoGPUFault", message="no open GPU fault")
+        return NodeCondition(status="Unknown", reason="GPUFaultSourceUnreadable", message=message)
+    return NodeCondition(status="False", reason="NoGPUFault", message="no open GPU fault")
 
 
-def unreachable(last: Condition, why: str) -> Condition:
+def unreachable(last: NodeCondition, why: str) -> NodeCondition:
     """The condition of a node whose daemon has not answered for long. An open fault stays open: only evidence clears it."""
     if last.status == "True":
         return last
-    return Condition(status="Unknown", reason="GPUFaultDaemonUnreachable", message=f"gpufault does not answer: {why}")
+    return NodeCondition(
+        status="Unknown", reason="GPUFaultDaemonUnreachable", message=f"gpufault does not answer: {why}"
+    )
 
 
 def describe(fault: ReportedFault) -> str:
@@ -66,7 +68,7 @@ def camel_case(name: str) -> str:
     return words if words[:1].isalpha() else f"Fault{words}"
 
 
-def patch_of(condition: Condition, *, transition: float, now: float) -> dict[str, Any]:
+def patch_of(condition: NodeCondition, *, transition: float, now: float) -> dict[str, Any]:
     """The strategic merge patch of `nodes/NAME/status` that sets the condition and leaves all others as they are."""
     return {
         "status": {
@@ -86,18 +88,18 @@ def patch_of(condition: Condition, *, transition: float, now: float) -> dict[str
 
 def stored_condition(node: Mapping[str, Any]) -> StoredCondition | None:
     """The condition in a node object; None if it has none. Raises ValueError."""
-    for each in (node.get("status") or {}).get("conditions") or ():
-        if each.get("type") == TYPE:
-            status = each.get("status")
-            condition = Condition(
+    for stored in (node.get("status") or {}).get("conditions") or ():
+        if stored.get("type") == TYPE:
+            status = stored.get("status")
+            condition = NodeCondition(
                 status=status if status in ("True", "False") else "Unknown",
-                reason=str(each.get("reason") or ""),
-                message=str(each.get("message") or ""),
+                reason=str(stored.get("reason") or ""),
+                message=str(stored.get("message") or ""),
             )
             return StoredCondition(
                 condition=condition,
-                transition=_seconds(each.get("lastTransitionTime")),
-                heartbeat=_seconds(each.get("lastHeartbeatTime")),
+                transition=_seconds(stored.get("lastTransitionTime")),
+                heartbeat=_seconds(stored.get("lastHeartbeatTime")),
             )
     return None
 
@@ -109,7 +111,7 @@ def kubernetes_time(seconds: float) -> str:
 
 def _urgency(action: str) -> int:
     """The rank of an action, the mildest first; one of a later version counts as the mildest."""
-    return next((rank for rank, each in enumerate(ACTIONS) if each == action), 0)
+    return ACTIONS.index(action) if action in ACTIONS else 0
 
 
 def _seconds(text: object) -> float:

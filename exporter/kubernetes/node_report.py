@@ -76,8 +76,8 @@ def parse_report(body: bytes) -> NodeReport:
         if not is_name(node):
             raise ValueError(f"{printable(str(node))[:80]!r} is not the name of a Kubernetes node")
         # What has not settled may still turn out to be another fault: 15 s later it is known.
-        found = tuple(_fault(one) for one in faults[:MAX_FAULTS] if one.get("settled", True))
-        return NodeReport(node=node, faults=found, blind=tuple(_text(reason) for reason in blind[:MAX_FAULTS]))
+        settled = tuple(_fault(fault) for fault in faults[:MAX_FAULTS] if fault.get("settled", True))
+        return NodeReport(node=node, faults=settled, blind=tuple(_text(reason) for reason in blind[:MAX_FAULTS]))
     except (LookupError, TypeError, AttributeError, RecursionError, json.JSONDecodeError):
         raise ValueError("the list of faults is not readable") from None
 
@@ -89,36 +89,36 @@ def is_name(text: object) -> bool:
 
 def pods_of(body: bytes, incidents: frozenset[str]) -> dict[str, list[Pod]]:
     """The pods whose crashes are consequences of some incidents, by incident, from the answer of `/api/v1/incidents`."""
-    found: dict[str, list[Pod]] = {}
+    pods: dict[str, list[Pod]] = {}
     try:
-        for one in json.loads(body)["incidents"]:
-            caused_by, job = one.get("caused_by"), one.get("job") or {}
+        for incident in json.loads(body)["incidents"]:
+            caused_by, job = incident.get("caused_by"), incident.get("job") or {}
             pod = _pod(job.get("id")) if job.get("kind") == "kubernetes" else None
-            if caused_by in incidents and pod and pod not in found.setdefault(caused_by, []):
-                found[caused_by].append(pod)
+            if caused_by in incidents and pod and pod not in pods.setdefault(caused_by, []):
+                pods[caused_by].append(pod)
     except (LookupError, TypeError, AttributeError, RecursionError, ValueError):
         return {}
-    return found
+    return pods
 
 
-def _fault(one: Mapping[str, Any]) -> ReportedFault:
-    cause = one["root_cause"]
-    openings = one.get("openings") or [one["time"]]
-    cleared = one.get("cleared")
-    identity = [one["root_cause"], one["signature"], one["gpu"], one["job"], one.get("card"), openings[-1]]
+def _fault(fault: Mapping[str, Any]) -> ReportedFault:
+    cause = fault["root_cause"]
+    openings = fault.get("openings") or [fault["time"]]
+    cleared = fault.get("cleared")
+    identity = [fault["root_cause"], fault["signature"], fault["gpu"], fault["job"], fault.get("card"), openings[-1]]
     return ReportedFault(
         key=hashlib.blake2b(json.dumps(identity).encode(), digest_size=8).hexdigest(),
-        gpu=_text(one["gpu"]),
-        cause=_text(one["signature"] if cause in (None, "", "unknown") else cause),
-        title=_text(one["title"]),
-        action=_text(one["action"]),
-        remedy=_text(one["remediation"]),
-        incident=_text(one["incident"]),
-        pod=_pod(one["job"]),
+        gpu=_text(fault["gpu"]),
+        cause=_text(fault["signature"] if cause in (None, "", "unknown") else cause),
+        title=_text(fault["title"]),
+        action=_text(fault["action"]),
+        remedy=_text(fault["remediation"]),
+        incident=_text(fault["incident"]),
+        pod=_pod(fault["job"]),
         opened=_seconds(openings[-1]),
-        last=_seconds(one["last_time"]),
-        count=_count(one["count"]),
-        times=_count(one.get("times", 1)),
+        last=_seconds(fault["last_time"]),
+        count=_count(fault["count"]),
+        times=_count(fault.get("times", 1)),
         cleared=None if cleared is None else _seconds(cleared["time"]),
         cleared_by="" if cleared is None else _text(f"{cleared['kind']}: {cleared['reason']}".removesuffix(": ")),
     )

@@ -1,4 +1,4 @@
-"""Asks the node daemons for their faults and writes changes to the API server. Keeps no state across restarts.
+"""Reads the faults of the node daemons and writes changes to the API server. Keeps no state across restarts.
 
 A daemon speaks for the node that it runs on only, as the API server or a target file says, and for pods on that node.
 It is level-triggered: the next cycle corrects a failed one. Nodes are independent of each other.
@@ -22,7 +22,7 @@ from exporter.fleet.pull.target_discovery import TargetDiscovery
 from exporter.fleet.pull.targets import Target, problem_text
 from exporter.kubernetes.api_client import ApiFailed, ApiServer
 from exporter.kubernetes.condition import (
-    Condition,
+    NodeCondition,
     StoredCondition,
     condition_of,
     patch_of,
@@ -51,17 +51,17 @@ class DaemonFailed(Exception):
 
 T = TypeVar("T")
 Answer = NodeReport | DaemonFailed
-Heard = tuple[Target | None, Answer]  # no target: no daemon of the node is known any more
+Polled = tuple[Target | None, Answer]  # no target: the node has no daemon any more
 
 
 @dataclass(slots=True)
 class NodeState:
-    """What is known of one node. Used by one thread at a time. `sent`: how often each event was counted."""
+    """The state of one node. Used by one thread at a time. `sent`: how often each event was counted."""
 
     stored: StoredCondition | None = None
     uid: str = ""
     exists: bool = False
-    heard: float = 0.0
+    answered_at: float = 0.0
     pods: dict[str, list[Pod]] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
 
@@ -114,30 +114,30 @@ class Reporter:
         self._stopped.set()
 
     def cycle(self) -> Status:
-        """Ask all daemons and write the differences."""
+        """Poll all daemons and write the differences."""
         began = time.monotonic()
         targets, problem = self._find()
         with ThreadPoolExecutor(self._config.concurrency, "node") as threads:
-            nodes: dict[str, Heard] = dict(zip(targets, threads.map(self._ask, targets.values()), strict=True))
+            nodes: dict[str, Polled] = dict(zip(targets, threads.map(self._poll, targets.values()), strict=True))
             absent = DaemonFailed("absent", "no target for this node")
             nodes |= dict.fromkeys(self._states.keys() - nodes.keys(), (None, absent))
-            done = list(threads.map(self._report, nodes, nodes.values()))
+            states = list(threads.map(self._report, nodes, nodes.values()))
         self.status = Status(
-            nodes=Counter(done), requests=dict(self._requests), daemon_failures=dict(self._failures), problem=problem,
+            nodes=Counter(states), requests=dict(self._requests), daemon_failures=dict(self._failures), problem=problem,
             ended=self._clock(), seconds=time.monotonic() - began,
         )  # fmt: skip
         return self.status
 
     def _find(self) -> tuple[dict[str, Target], str]:
         """The targets by node, and the first problem."""
-        found = self._discovery.find()
-        problem = problem_text(found.problems)
+        listing = self._discovery.find()
+        problem = problem_text(listing.problems)
         self._warn("targets", "targets cannot all be found", problem)
-        return found.targets or {}, problem
+        return listing.targets or {}, problem
 
     # -- one node (on a thread of the pool)
 
-    def _ask(self, target: Target) -> tuple[Target, Answer]:
+    def _poll(self, target: Target) -> tuple[Target, Answer]:
         try:
             if self._stopped.is_set():
                 return target, DaemonFailed("stopped", "the reporter is stopping")
@@ -170,10 +170,10 @@ class Reporter:
             raise DaemonFailed(reason, f"answered {response.status}")
         return response.body
 
-    def _report(self, node: str, heard: Heard) -> str:
+    def _report(self, node: str, polled: Polled) -> str:
         """Write what has changed on a node. Returns its state for the metrics."""
-        target, report = heard
-        state = self._states.setdefault(node, NodeState(heard=self._started))
+        target, report = polled
+        state = self._states.setdefault(node, NodeState(answered_at=self._started))
         now = self._clock()
         self._warn(node, "a daemon cannot be asked", str(report) if isinstance(report, DaemonFailed) else "")
         if now < self._resting_until or self._stopped.is_set():
@@ -181,10 +181,10 @@ class Reporter:
         problem = ""
         try:
             if not state.exists:
-                self._take(state, self._server_does("condition", lambda: self._server.patch_node_status(node, {})))
+                self._update(state, self._send_counted("condition", lambda: self._server.patch_node_status(node, {})))
             if target is None or isinstance(report, DaemonFailed):
                 return self._silent(node, state, target, str(report), now)
-            state.heard = now
+            state.answered_at = now
             condition = condition_of(report)
             self._write(node, state, condition, now, is_heartbeat=True)
             self._send_events(state, report, target, now)
@@ -203,14 +203,14 @@ class Reporter:
 
     def _silent(self, node: str, state: NodeState, target: Target | None, why: str, now: float) -> str:
         """Handle a silent daemon: after a while the condition is Unknown; a node without a daemon is skipped."""
-        if now - state.heard > UNREACHABLE_SECONDS:
+        if now - state.answered_at > UNREACHABLE_SECONDS:
             last = state.stored.condition if state.stored else _NEVER
             self._write(node, state, unreachable(last, why), now, is_heartbeat=False)
             if target is None:
                 del self._states[node]
         return "unreachable"
 
-    def _write(self, node: str, state: NodeState, condition: Condition, now: float, *, is_heartbeat: bool) -> None:
+    def _write(self, node: str, state: NodeState, condition: NodeCondition, now: float, *, is_heartbeat: bool) -> None:
         stored = state.stored
         age = now - stored.heartbeat if stored else 0.0
         spread = 0.75 + zlib.crc32(node.encode()) % 64 / 256  # else all nodes would be due in the same second
@@ -219,9 +219,9 @@ class Reporter:
         is_same = stored is not None and stored.condition.status == condition.status and stored.transition > 0
         transition = stored.transition if stored and is_same else now
         change = patch_of(condition, transition=transition, now=now)
-        self._take(state, self._server_does("condition", lambda: self._server.patch_node_status(node, change)))
+        self._update(state, self._send_counted("condition", lambda: self._server.patch_node_status(node, change)))
 
-    def _take(self, state: NodeState, node: Mapping[str, Any]) -> None:
+    def _update(self, state: NodeState, node: Mapping[str, Any]) -> None:
         """Update the state of a node from the API server's answer."""
         try:
             state.stored = stored_condition(node)
@@ -253,7 +253,7 @@ class Reporter:
         """Add to the count of an existing event, else create it. Gives up on an event that the server always rejects."""
         if event.name not in state.sent:
             try:
-                self._server_does(
+                self._send_counted(
                     "event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid))
                 )
                 return
@@ -264,12 +264,12 @@ class Reporter:
                     raise
         try:
             change = to_update(event)
-            self._server_does("event", lambda: self._server.patch_event(event.namespace, event.name, change))
+            self._send_counted("event", lambda: self._server.patch_event(event.namespace, event.name, change))
         except ApiFailed as error:
             if error.outcome != "gone":
                 raise
             state.sent.pop(event.name, None)  # it has expired
-            self._server_does("event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid)))
+            self._send_counted("event", lambda: self._server.create_event(event.namespace, to_create(event, state.uid)))
 
     def _crashed_pods(self, report: NodeReport, target: Target) -> dict[str, list[Pod]]:
         """The pods that crashed because of open faults. A daemon names them to authenticated clients only."""
@@ -282,34 +282,34 @@ class Reporter:
         except DaemonFailed:
             return {}
 
-    def _server_does(self, what: str, send: Callable[[], T]) -> T:
+    def _send_counted(self, request: str, send: Callable[[], T]) -> T:
         """Send a request; repeat it once after a conflict or a replaced token."""
         for is_last in (False, True):
             try:
                 answer = send()
             except ApiFailed as error:
                 with self._lock:
-                    self._requests[what, error.outcome] += 1
+                    self._requests[request, error.outcome] += 1
                     if error.retry_after:
                         self._resting_until = max(self._resting_until, self._clock() + error.retry_after)
                 if is_last or error.outcome not in ("conflict", "unauthorized"):
                     raise
             else:
                 with self._lock:
-                    self._requests[what, "ok"] += 1
+                    self._requests[request, "ok"] += 1
                 return answer
         raise AssertionError("unreachable")
 
-    def _warn(self, key: str, what: str, why: str) -> None:
+    def _warn(self, key: str, message: str, reason: str) -> None:
         """Log a problem when it begins, not in every cycle."""
         with self._lock:
-            is_new = bool(why) and self._warned.get(key) != why
-            if why:
-                self._warned[key] = why
+            is_new = bool(reason) and self._warned.get(key) != reason
+            if reason:
+                self._warned[key] = reason
             else:
                 self._warned.pop(key, None)
         if is_new:
-            self._log.warning(what, about=key, reason=why)
+            self._log.warning(message, about=key, reason=reason)
 
 
-_NEVER = Condition(status="Unknown", reason="", message="")
+_NEVER = NodeCondition(status="Unknown", reason="", message="")

@@ -144,7 +144,7 @@ class NodeFacts:
         self._addresses |= {gpu.pci for gpu in gpus}  # one that has fallen off the bus was there
         facts = self._driver_facts() | dict(gathered.facts)
         if self.failed:
-            facts = {**{name: value for name, value in self.facts.items() if not self._was_asked(name)}, **facts}
+            facts = {**{name: value for name, value in self.facts.items() if not self._has_answer(name)}, **facts}
         facts |= self._gpus_lost(facts.get("gpu_count"), now)
         if facts == self.facts and self._history:
             return moved
@@ -158,12 +158,12 @@ class NodeFacts:
         return True
 
     def _driver_facts(self) -> dict[str, str]:
-        """What the drivers say of the node; until they answer, what they said before the daemon was started."""
+        """Facts from the drivers; until they answer, those of the previous run."""
         if not self._settings.ask_driver:
             return {}
         before = self.facts if "nvidia" in self.vendors else {}
-        known = before if self._driver_gpus is None else facts_of(self._driver_gpus)
-        return {name: known[name] for name in DRIVER_FACTS if name in known}
+        facts = before if self._driver_gpus is None else facts_of(self._driver_gpus)
+        return {name: facts[name] for name in DRIVER_FACTS if name in facts}
 
     def _gpus_lost(self, count: str | None, now: float) -> dict[str, str]:
         """How many GPUs fewer there are than at most in the last day, as a fact."""
@@ -171,13 +171,13 @@ class NodeFacts:
             return {}
         until = [*(since for since, _ in self._history[1:]), now]  # each change holds until the next one
         then = [facts.get("gpu_count", "") for _, facts in self._history]
-        recent = [int(each) for each, end in zip(then, until, strict=False) if end >= now - DAY and each.isdecimal()]
+        recent = [int(gpus) for gpus, end in zip(then, until, strict=False) if end >= now - DAY and gpus.isdecimal()]
         return {"gpus_lost": str(max([0, *(before - int(count) for before in recent)]))}
 
-    def _was_asked(self, fact: str) -> bool:
+    def _has_answer(self, fact: str) -> bool:
         """Whether every probe of a fact has answered. Facts that are derived from several others have no probe."""
-        tellers = [name for name, probe in PROBES.items() if fact in probe.facts]
-        return bool(tellers) and not any(name in self.failed for name in tellers)
+        probes = [name for name, probe in PROBES.items() if fact in probe.facts]
+        return bool(probes) and not any(name in self.failed for name in probes)
 
 
 def _cards(gpus: Iterable[Gpu]) -> list[tuple[str, str | None, str | None]]:

@@ -23,13 +23,13 @@ from exporter.core.facts.amd import rocm_release
 from exporter.core.facts.linux import memory_bytes
 from exporter.core.model import Job, Match
 
-LOOKS = 2  # of each process; torch opens the GPU in the middle of its imports
+READS = 2  # of each process; torch opens the GPU in the middle of its imports
 MAX_KEPT = 1024  # processes remembered, 2 KiB each: four days of a node that starts one job of eight ranks an hour
 MAX_PER_JOB = 16  # processes read of one job: its ranks; workers that were forked from them have the same stack
-MAX_LOST = 4  # threads that may hang at once; behind that, no more looks until one of them returns
+MAX_LOST = 4  # threads that may hang at once; behind that, no more searches until one of them returns
 MAX_TRIED = 256  # processes, until one of another user can be inspected
 MAX_FDS = 512  # open files looked through of one process: a GPU is opened early
-LOOK_SECONDS = 0.5  # of one look; what is left over waits for the next
+SEARCH_SECONDS = 0.5  # of one search; what is left over waits for the next
 HANGS_SECONDS = 10.0  # in one process; then it is left alone
 _MAPS_BYTES = 8 << 20  # a training job has 1 to 3 MB of mappings
 _FILE_BYTES = 1 << 20
@@ -53,42 +53,42 @@ class GpuProcess:
     job: str | None
     uid: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    looks: int = 0
+    reads: int = 0
     cards: frozenset[str] = frozenset()  # device files of single GPUs that it holds open; of a monitor none
 
 
 class GpuProcesses:
     """The processes that use, or used, a GPU. failed: why the last search was incomplete."""
 
-    def __init__(self, proc: Path = Path("/proc"), look_seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, proc: Path = Path("/proc"), search_seconds: float = SEARCH_SECONDS) -> None:
         self._proc = proc
-        self._look_seconds = look_seconds
-        self._known: Mapping[int, GpuProcess] = {}
-        self._asked: float | None = None
+        self._search_seconds = search_seconds
+        self._processes: Mapping[int, GpuProcess] = {}
+        self._searched_at: float | None = None
         self._worker: threading.Thread | None = None
         self._at = (0, 0.0)  # the process that the worker is in, and since when
         self._avoided: set[int] = set()
         self._lost: list[threading.Thread] = []
         self._left_over: frozenset[int] = frozenset()
         self.held: frozenset[str] | None = None  # device files of GPUs that processes hold open; None: not seen
-        self.jobs: frozenset[str] = frozenset()  # whose processes hold a GPU open, as of the last look
+        self.jobs: frozenset[str] = frozenset()  # whose processes hold a GPU open, as of the last search
         self.failed: Mapping[str, str] = {}
 
     def refresh(self, now: float, every: float | None, *, wait: bool = False) -> None:
         """Start a search if it is due. every: interval in seconds; None: never."""
-        if every is None or (self._asked is not None and 0 <= now - self._asked < every):
+        if every is None or (self._searched_at is not None and 0 <= now - self._searched_at < every):
             return
         if self._worker is not None and self._worker.is_alive() and not self._gave_up():
             return
-        self._asked = now
-        self._worker = threading.Thread(target=self._look, name="gpu processes", daemon=True)
+        self._searched_at = now
+        self._worker = threading.Thread(target=self._search, name="gpu processes", daemon=True)
         self._worker.start()
         if wait:
             self._worker.join()
 
     def attached(self, matches: Sequence[Match]) -> list[Match]:
         """The matches with the facts of their processes; a kernel line's match also with the job of its process."""
-        if not self._known:
+        if not self._processes:
             return list(matches)
         asked: dict[tuple[Job | None, str | None], tuple[Mapping[str, str], str | None]] = {}
         out = []
@@ -118,7 +118,7 @@ class GpuProcesses:
         """The facts of a job's processes; only of user `uid` if known, since anyone can name a log after a job."""
         if not job:
             return {}
-        processes = [p for p in self._known.values() if p.job == job and (uid is None or p.uid in (None, uid))]
+        processes = [p for p in self._processes.values() if p.job == job and (uid is None or p.uid in (None, uid))]
         return parse.combine_facts(p.facts for p in processes)
 
     def job_of(self, match: Match) -> tuple[str | None, int | None]:
@@ -128,7 +128,7 @@ class GpuProcesses:
 
     def _named(self, match: Match) -> GpuProcess | None:
         pid = match.captures.get("pid", "")
-        process = self._known.get(int(pid)) if re.fullmatch("[0-9]{1,9}", pid) else None
+        process = self._processes.get(int(pid)) if re.fullmatch("[0-9]{1,9}", pid) else None
         if process is None or not self._pids_are_the_kernels():
             return None
         booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -154,9 +154,9 @@ class GpuProcesses:
         self._lost.append(self._worker)
         return True
 
-    def _look(self) -> None:
-        known = dict(self._known)
-        deadline = time.monotonic() + self._look_seconds
+    def _search(self) -> None:
+        processes = dict(self._processes)
+        deadline = time.monotonic() + self._search_seconds
         pids = self._pids()
         alive = frozenset(pids)
         self._avoided.intersection_update(pids)
@@ -166,20 +166,20 @@ class GpuProcesses:
             pid = pids.pop(0)
             self._at = (pid, time.monotonic())
             try:
-                process = None if pid in self._avoided else self._process(pid, known)
-            except (OSError, ValueError, LookupError):  # it ended, or may not be looked at
+                process = None if pid in self._avoided else self._process(pid, processes)
+            except (OSError, ValueError, LookupError):  # it ended, or may not be inspected
                 continue
             if process:
-                known.pop(pid, None)
-                known[pid] = process
+                processes.pop(pid, None)
+                processes[pid] = process
         if threading.current_thread() is self._worker:
             self._left_over = frozenset(pids)
-            self._known = dict(list(known.items())[-MAX_KEPT:])
+            self._processes = dict(list(processes.items())[-MAX_KEPT:])
             # In a container without the host's pids, a job's processes cannot be seen, and are not gone.
-            seen = not self._avoided and may_look(self._proc) and self._pids_are_the_kernels()
-            self.jobs = frozenset(p.job for p in self._known.values() if p.pid in alive and p.cards and p.job)
-            cards = (p.cards for p in self._known.values() if p.pid in alive)
-            self.held = frozenset().union(*cards) if seen else None
+            is_complete = not self._avoided and may_inspect(self._proc) and self._pids_are_the_kernels()
+            self.jobs = frozenset(p.job for p in self._processes.values() if p.pid in alive and p.cards and p.job)
+            cards = (p.cards for p in self._processes.values() if p.pid in alive)
+            self.held = frozenset().union(*cards) if is_complete else None
             self.failed = self.failed if self._avoided else {}
 
     def _pids(self) -> list[int]:
@@ -187,32 +187,32 @@ class GpuProcesses:
         pids = (int(name) for name in os.listdir(self._proc) if name.isdecimal())
         return sorted(pids, key=lambda pid: (pid not in self._left_over, -pid))
 
-    def _process(self, pid: int, known: Mapping[int, GpuProcess]) -> GpuProcess | None:
-        """New information on a process; None if it uses no GPU, or if everything is known."""
+    def _process(self, pid: int, processes: Mapping[int, GpuProcess]) -> GpuProcess | None:
+        """New information on a process; None if it uses no GPU, or if nothing is new."""
         folder = self._proc / str(pid)
-        before = known.get(pid)
+        before = processes.get(pid)
         devices = _gpu_devices(folder) if before is None else frozenset()
         if before is None and not devices:
             return None
         status = _text(folder / "stat")
         started = _started(status)
         if before is not None:
-            if before.started == started and before.looks >= LOOKS:
+            if before.started == started and before.reads >= READS:
                 return None
             devices = _gpu_devices(folder)
             if before.started != started and not devices:
-                return GpuProcess(pid, started, None, looks=LOOKS)  # another process under an old number
+                return GpuProcess(pid, started, None, reads=READS)  # another process under an old number
         job = job_of_cgroup(_text(folder / "cgroup"))
-        looks = before.looks if before and before.started == started else 0
+        reads = before.reads if before and before.started == started else 0
         uid = folder.stat().st_uid
-        process = GpuProcess(pid, started, job, uid, looks=looks + 1, cards=_cards(status, devices))
-        fellows = [p for p in known.values() if job and p.job == job and p.facts and p.pid != pid]
+        process = GpuProcess(pid, started, job, uid, reads=reads + 1, cards=_cards(status, devices))
+        fellows = [p for p in processes.values() if job and p.job == job and p.facts and p.pid != pid]
         if len(fellows) >= MAX_PER_JOB:
-            return replace(process, looks=LOOKS)
+            return replace(process, reads=READS)
         return replace(process, facts=stack_of(folder, self._proc))
 
 
-def may_look(proc: Path = Path("/proc")) -> bool:
+def may_inspect(proc: Path = Path("/proc")) -> bool:
     """Whether this process may inspect those of other users; needs CAP_SYS_PTRACE (ptrace(2), PTRACE_MODE_READ).
 
     The first process may refuse where the others do not, as in some virtual machines.
@@ -221,11 +221,11 @@ def may_look(proc: Path = Path("/proc")) -> bool:
         return bool(os.readlink(proc / "1/root"))
     with contextlib.suppress(OSError):
         pids = sorted((int(name) for name in os.listdir(proc) if name.isdecimal()), reverse=True)
-        return any(_may_look_into(proc / str(pid)) for pid in pids[:MAX_TRIED])
+        return any(_may_inspect_folder(proc / str(pid)) for pid in pids[:MAX_TRIED])
     return False
 
 
-def _may_look_into(folder: Path) -> bool:
+def _may_inspect_folder(folder: Path) -> bool:
     """Whether a process of another user may be inspected."""
     with contextlib.suppress(OSError):
         return os.stat(folder).st_uid != os.geteuid() and bool(os.readlink(folder / "root"))
@@ -243,8 +243,8 @@ def stack_of(folder: Path, proc: Path) -> dict[str, str]:
         facts |= parse.distribution_facts(names_beneath(root, packages))
     if parse.uses_rocm(libraries):
         folders = [name for name in names_beneath(root, "/opt") if name.startswith("rocm")]
-        found = parse.releases(rocm_release(text_beneath(root, f"/opt/{name}/.info/version")) for name in folders)
-        facts |= {"rocm_versions": found} if found else {}
+        versions = parse.releases(rocm_release(text_beneath(root, f"/opt/{name}/.info/version")) for name in folders)
+        facts |= {"rocm_versions": versions} if versions else {}
     return facts | parse.library_facts(libraries)
 
 
@@ -306,13 +306,13 @@ def _open_at(folder: int, name: str, flags: int) -> int:
 
 def _gpu_devices(folder: Path) -> frozenset[str]:
     """The device files of GPUs that a process holds open."""
-    found = set()
+    devices = set()
     with os.scandir(folder / "fd") as entries:
         for entry, _ in zip(entries, range(MAX_FDS), strict=False):
             with contextlib.suppress(OSError):  # closed meanwhile
                 if _GPU_DEVICE.fullmatch(path := os.readlink(entry.path)):
-                    found.add(path)
-    return frozenset(found)
+                    devices.add(path)
+    return frozenset(devices)
 
 
 def _cards(status: str, devices: frozenset[str]) -> frozenset[str]:

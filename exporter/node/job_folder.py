@@ -54,7 +54,7 @@ class JobFolder:
         return ended
 
     def refresh(self, now: float, every: float = EVERY_SECONDS) -> None:
-        """Read new files, if the last look is `every` seconds ago."""
+        """Read new files, if the last time is `every` seconds ago."""
         if self.path is None or (self._read_at is not None and 0 <= now - self._read_at < every):
             return
         self._read_at = now
@@ -67,7 +67,7 @@ class JobFolder:
             self.failed = f"{self.path}: {error.strerror or error}"
             return
         self.exists = True
-        jobs = {job: known for job, known in self.jobs.items() if f"{job}{STARTED}" in names}
+        jobs = {raw_id: job for raw_id, job in self.jobs.items() if f"{raw_id}{STARTED}" in names}
         self._files = {name: seen for name, seen in self._files.items() if name in names}
         self._refused = {name: why for name, why in self._refused.items() if name in names}
         for name in sorted(names, key=lambda name: not name.endswith(STARTED)):

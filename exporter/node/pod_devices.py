@@ -24,40 +24,40 @@ METHOD = "/v1.PodResourcesLister/List"
 class PodDevices:
     """Assignments of devices to pods, with the first and the last time at which each was seen."""
 
-    def __init__(self, socket: Path | None, ask: Callable[[Path], bytes] | None = None) -> None:
-        """ask: gives the kubelet's answer; None: over the socket. Raises OSError and CallFailed."""
+    def __init__(self, socket: Path | None, list_pods: Callable[[Path], bytes] | None = None) -> None:
+        """list_pods: gives the kubelet's answer; None: over the socket. Raises OSError and CallFailed."""
         self._socket = socket
-        self._ask_kubelet = ask or (lambda path: call(path, METHOD, timeout=TIMEOUT_SECONDS))
-        self._asked: float | None = None
+        self._list_pods = list_pods or (lambda path: call(path, METHOD, timeout=TIMEOUT_SECONDS))
+        self._read_at: float | None = None
         self._worker: threading.Thread | None = None
         self._seen: Mapping[PodDevice, tuple[float, float]] = {}
-        self.up: bool | None = None  # None: not configured, or not asked yet
+        self.up: bool | None = None  # None: not configured, or not read yet
         self.failed = ""
 
     def refresh(self, now: float, *, wait: bool = False) -> None:
         """Ask the kubelet if it is due, in a separate thread."""
-        if self._socket is None or (self._asked is not None and 0 <= now - self._asked < EVERY_SECONDS):
+        if self._socket is None or (self._read_at is not None and 0 <= now - self._read_at < EVERY_SECONDS):
             return
         if self._worker is not None and self._worker.is_alive():
             return
-        self._asked = now
-        self._worker = threading.Thread(target=self._ask, args=(self._socket, now), name="pod devices", daemon=True)
+        self._read_at = now
+        self._worker = threading.Thread(target=self._read, args=(self._socket, now), name="pod devices", daemon=True)
         self._worker.start()
         if wait:
             self._worker.join()
 
     def pods_with(self, card: str, gpus: Sequence[Gpu], at: float) -> tuple[str, ...]:
         """The pods (namespace/name) that had a card at a time."""
-        found = {
+        pods = {
             f"{device.namespace}/{device.pod}"
             for device, (first, last) in self._seen.items()
             if first - SLACK_SECONDS <= at <= last + SLACK_SECONDS and cards.card_of(device.id, gpus) == card
         }
-        return tuple(sorted(found))
+        return tuple(sorted(pods))
 
-    def _ask(self, socket: Path, now: float) -> None:
+    def _read(self, socket: Path, now: float) -> None:
         try:
-            devices = devices_of(self._ask_kubelet(socket))
+            devices = devices_of(self._list_pods(socket))
         except (OSError, CallFailed, ValueError) as error:
             self.up, self.failed = False, f"kubelet: {error}"
             return

@@ -16,13 +16,13 @@ from exporter.core.decoding.cgroups import CgroupJob, job_of_process
 EVERY_SECONDS = 1.0  # 40 µs for a new process and 1 ms for a thousand old ones; a program can crash within a second
 MOVED_SECONDS = 10.0  # after its start a process has been moved into its job's group
 KEPT_SECONDS = 600.0  # after the end of a process; the kernel log is read within seconds
-MAX_READ = 4096  # new processes of one look, 40 µs each; the rest has its turn at the next
+MAX_READ = 4096  # new processes of one refresh, 40 µs each; the rest has its turn at the next
 MAX_KEPT = 32_768  # 400 bytes each
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Seen(NamedTuple):
-    """A process, identified by its pid and its start (seconds since boot), with the times of its first and last sight."""
+    """A process, identified by its pid and its start (seconds since boot), and when it was first and last seen."""
 
     started: float
     job: CgroupJob | None
@@ -56,10 +56,10 @@ class ProcessJobs:
             return
         new = 0
         for pid in sorted(pids, reverse=True):  # the youngest first: the others were there before
-            known = self._seen.get(pid)
+            seen = self._seen.get(pid)
             # slurmstepd moves a process into its job's group some milliseconds after its start.
-            if known and (known.job or now - known.first_read > MOVED_SECONDS):
-                self._seen[pid] = known._replace(last_seen=now)
+            if seen and (seen.job or now - seen.first_read > MOVED_SECONDS):
+                self._seen[pid] = seen._replace(last_seen=now)
             elif new < MAX_READ:
                 new += 1
                 self._read(pid, now)
@@ -68,7 +68,7 @@ class ProcessJobs:
             self._seen = dict(sorted(kept.items(), key=lambda item: item[1].last_seen)[-MAX_KEPT:])
 
     def _has_new(self) -> bool:
-        """Whether a process was started since the last look: by the last pid, the fifth field of loadavg."""
+        """Whether a process was started since the last refresh: by the last pid, the fifth field of loadavg."""
         with contextlib.suppress(OSError):
             last = _text(self._proc / "loadavg").split()[-1:]
             is_new, self._last_pid = last != self._last_pid or not last, last
@@ -77,10 +77,10 @@ class ProcessJobs:
 
     def put(self, pid: int, job: CgroupJob, happened: float, now: float) -> None:
         """Take in the job of a process that the kernel's line names itself; the next line may name only the pid."""
-        known = self._seen.get(pid)
-        if known is None or known.job is None:
+        seen = self._seen.get(pid)
+        if seen is None or seen.job is None:
             started = happened - (now - self._boot_clock())
-            self._seen[pid] = Seen(known.started if known else started, job, False, now, now)
+            self._seen[pid] = Seen(seen.started if seen else started, job, False, now, now)
 
     def named(self, pid: int, happened: float, now: float) -> Seen | None:
         """The process that had a pid at a wall time: a living one as it is now, else as it was last seen; None if unknown."""
@@ -104,12 +104,13 @@ class ProcessJobs:
         folder = self._proc / str(pid)
         try:
             started = int(_text(folder / "stat").rpartition(")")[2].split()[19]) / _TICKS
-            known = self._seen.get(pid)
-            is_known = known is not None and known.started == started
-            if known and is_known and known.job:
-                self._seen[pid] = known._replace(last_seen=now)
+            seen = self._seen.get(pid)
+            if seen and seen.started != started:
+                seen = None  # another process with this pid
+            if seen and seen.job:
+                self._seen[pid] = seen._replace(last_seen=now)
                 return
-            first_read = known.first_read if known and is_known else now
+            first_read = seen.first_read if seen else now
             cgroup = _text(folder / "cgroup")
             job = job_of_process(cgroup)
             self._seen[pid] = Seen(started, job, job is None and "slurmd" not in cgroup, first_read, now)

@@ -14,7 +14,7 @@ from exporter.core.diagnosis.incidents import condense, may_explain
 from exporter.core.diagnosis.links import is_linked
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, Match
-from exporter.node.attribution import Attribution
+from exporter.node.job_attribution import JobAttribution
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.probes import gather
@@ -52,7 +52,7 @@ class ThisNode:
         self.facts: Mapping[str, str] = gathered.facts
         self._gpus = gathered.gpus
         self._kernel = kernel
-        self._attribution = Attribution(Path("/proc"), JobFolder(jobs), PodDevices(None))
+        self._attribution = JobAttribution(Path("/proc"), JobFolder(jobs), PodDevices(None))
 
     def kernel_log(self, pipeline: Pipeline, window: float) -> KernelLog:
         """What the kernel says, from its ring buffer or the journal. It is read with this pipeline."""
@@ -67,14 +67,14 @@ class ThisNode:
         return KernelLog(tuple(condense(attached, window, pipeline.catalogue.repeats)), unread)
 
     def _matches(self, source: KmsgSource, pipeline: Pipeline) -> Sequence[Match]:
-        found: list[Match] = []
+        matches: list[Match] = []
         now, is_stuck = time.time(), False
         while chunks := [chunk for chunk in source.poll(now) if chunk.data]:
             consumed = left = 0
             for chunk in chunks:
                 done = pipeline.process(chunk)
                 source.advance(chunk.log, done.consumed, done.newlines)
-                found += done.matches
+                matches += done.matches
                 consumed += done.consumed
                 left += len(chunk.data) - done.consumed
             if is_stuck and not consumed:
@@ -82,4 +82,4 @@ class ThisNode:
             is_stuck = not consumed
             if left:  # what waits for lines behind it is offered as the end once time has passed
                 now += 60.0
-        return found
+        return matches

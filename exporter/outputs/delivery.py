@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from exporter.core.diagnosis.records import without_secrets
 from exporter.net.credentials import ContextCache
 from exporter.net.http import RequestFailed, Response, post
-from exporter.outputs.journal_reader import Batch, Position, count_incidents, read_batch, valid_position
+from exporter.outputs.journal_reader import Batch, JournalPosition, count_incidents, read_batch, valid_position
 from exporter.outputs.receiver_settings import read_headers, read_url
 from exporter.outputs.responses import Classified, Outcome, classify, retry_after, retry_delay
 from exporter.store.journal import JournalEnd
@@ -73,7 +73,7 @@ class Delivery:
         request_format: Callable[[], RequestFormat],
         *,
         folder: Path,
-        position: Position,
+        position: JournalPosition,
         log: Log,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -117,7 +117,7 @@ class Delivery:
                 self._end = end
                 self._changed.notify()
 
-    def take_progress(self) -> tuple[Position, OutputCounts]:
+    def take_progress(self) -> tuple[JournalPosition, OutputCounts]:
         """The position, and the counts since the previous call. Commit both in one transaction."""
         with self._changed:
             counts, self._counts = self._counts, OutputCounts()
@@ -129,7 +129,7 @@ class Delivery:
             if self._position.segment <= segment:
                 offset = self._position.offset if self._position.segment == segment else 0
                 self._counts.dropped["journal"] += count_incidents(path, offset)
-                self._position = Position(segment + 1, 0, 0)
+                self._position = JournalPosition(segment + 1, 0, 0)
                 self._changed.notify()
 
     @property

@@ -21,7 +21,7 @@ MAX_BATCH_BYTES = 1 << 20  # of the journal; a longer record is sent alone
 _CHECKSUM_BYTES = 64  # before a position; they show whether the file is still the one that was read
 
 
-class Position(NamedTuple):
+class JournalPosition(NamedTuple):
     """A position in the journal: a segment, the offset after a complete line, and a checksum of the bytes before it."""
 
     segment: int
@@ -33,15 +33,15 @@ class PositionedRecord(NamedTuple):
     """A record and the position after it."""
 
     record: Mapping[str, Any]
-    end: Position
+    end: JournalPosition
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The incidents between two positions. `unreadable`: none, but a line that is too long for a record."""
 
-    start: Position
-    end: Position
+    start: JournalPosition
+    end: JournalPosition
     records: tuple[PositionedRecord, ...]
     unreadable: bool = False
 
@@ -51,22 +51,22 @@ class Batch:
         return Batch(self.start, records[-1].end, records)
 
 
-def end_position(folder: Path, end: JournalEnd) -> Position:
+def end_position(folder: Path, end: JournalEnd) -> JournalPosition:
     """The position of the journal's end."""
     try:
         with segment_path(folder, end.segment).open("rb") as file:
-            return Position(end.segment, end.offset, _checksum(file, end.offset))
+            return JournalPosition(end.segment, end.offset, _checksum(file, end.offset))
     except FileNotFoundError:
-        return Position(end.segment, 0, 0)
+        return JournalPosition(end.segment, 0, 0)
 
 
-def start_position(folder: Path) -> Position:
+def start_position(folder: Path) -> JournalPosition:
     """The position of the journal's first record."""
     segments = segments_in(folder)
-    return Position(segments[0][0] if segments else 1, 0, 0)
+    return JournalPosition(segments[0][0] if segments else 1, 0, 0)
 
 
-def valid_position(folder: Path, position: Position) -> Position:
+def valid_position(folder: Path, position: JournalPosition) -> JournalPosition:
     """The same position; the journal's start if the file there is missing or was replaced. Sending twice beats losing."""
     try:
         with segment_path(folder, position.segment).open("rb") as file:
@@ -80,7 +80,7 @@ def valid_position(folder: Path, position: Position) -> Position:
     return start_position(folder)
 
 
-def read_batch(folder: Path, start: Position, end: JournalEnd, max_records: int) -> Batch:
+def read_batch(folder: Path, start: JournalPosition, end: JournalEnd, max_records: int) -> Batch:
     """The next incidents between `start` and `end`. Raises OSError; FileNotFoundError for a deleted segment."""
     at, records, size = start, list[PositionedRecord](), 0
     while at.segment <= end.segment and len(records) < max_records:
@@ -102,7 +102,7 @@ def read_batch(folder: Path, start: Position, end: JournalEnd, max_records: int)
             else:
                 if is_last:
                     break  # an incomplete line waits for its newline
-                at = Position(_next_segment(folder, at.segment), 0, 0)
+                at = JournalPosition(_next_segment(folder, at.segment), 0, 0)
     return Batch(start, at, tuple(records))
 
 
@@ -110,7 +110,7 @@ def count_incidents(path: Path, offset: int) -> int:
     """The number of incidents in a segment from an offset on; 0 if it cannot be read."""
     try:
         with path.open("rb") as file:
-            return sum(_incident(line) is not None for line, _ in _lines(file, Position(0, offset, 0), None))
+            return sum(_incident(line) is not None for line, _ in _lines(file, JournalPosition(0, offset, 0), None))
     except OSError:
         return 0
 
@@ -122,7 +122,7 @@ def _next_segment(folder: Path, segment: int) -> int:
     raise FileNotFoundError(f"{folder}: segment {segment + 1} is gone")
 
 
-def _lines(file: BinaryIO, start: Position, limit: int | None) -> Iterator[tuple[bytes, Position]]:
+def _lines(file: BinaryIO, start: JournalPosition, limit: int | None) -> Iterator[tuple[bytes, JournalPosition]]:
     """Complete lines up to an offset, with the position after each; b"" for a line that is too long."""
     file.seek(start.offset)
     offset, before = start.offset, b""
@@ -140,7 +140,7 @@ def _lines(file: BinaryIO, start: Position, limit: int | None) -> Iterator[tuple
             return
         offset += length
         before = (before + line)[-_CHECKSUM_BYTES:]
-        yield line, Position(start.segment, offset, _checksum(file, offset, before))
+        yield line, JournalPosition(start.segment, offset, _checksum(file, offset, before))
 
 
 def _checksum(file: BinaryIO, offset: int, known: bytes = b"") -> int:

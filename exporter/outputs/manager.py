@@ -12,7 +12,7 @@ from exporter.metrics.counters import Counters, Labels
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.outputs import receiver_settings
 from exporter.outputs.delivery import Delivery, Log, OutputCounts, RequestFormat
-from exporter.outputs.journal_reader import Position, count_incidents, end_position, start_position
+from exporter.outputs.journal_reader import JournalPosition, count_incidents, end_position, start_position
 from exporter.outputs.otlp import OtlpFormat
 from exporter.outputs.responses import DROPS, SENDING_FAILURES, WRITING_FAILURES
 from exporter.outputs.textfile import Textfile
@@ -179,7 +179,7 @@ class Outputs:
         if self._textfile:
             yield from (("gpufault_output_failures_total", ("textfile", reason)) for reason in WRITING_FAILURES)
 
-    def _new_delivery(self, name: str, settings: ReceiverSettings, folder: Path, position: Position) -> Delivery:
+    def _new_delivery(self, name: str, settings: ReceiverSettings, folder: Path, position: JournalPosition) -> Delivery:
         def request_format() -> RequestFormat:
             if name == "otlp":
                 otlp = cast("OtlpConfig", settings)
@@ -190,13 +190,15 @@ class Outputs:
         log = self._logger(name)
         return Delivery(name, settings, request_format, folder=folder, position=position, log=log, clock=self._clock)
 
-    def _initial_position(self, name: str, settings: ReceiverSettings, folder: Path, stored: str | None) -> Position:
+    def _initial_position(
+        self, name: str, settings: ReceiverSettings, folder: Path, stored: str | None
+    ) -> JournalPosition:
         """Where in the journal an output starts. Counts what it had not sent from a previous journal folder."""
         from_start = self._from_start or (stored is None and settings.start == "beginning")
         if stored is not None:
             try:
                 row = json.loads(stored)
-                journal, position = Path(row["journal"]), Position(*map(int, row["place"]))
+                journal, position = Path(row["journal"]), JournalPosition(*map(int, row["place"]))
                 self._successes[name] = row["success"]
             except (ValueError, TypeError, KeyError):
                 from_start = True
@@ -213,7 +215,7 @@ class Outputs:
         return log
 
 
-def _count_unsent(folder: Path, position: Position) -> int:
+def _count_unsent(folder: Path, position: JournalPosition) -> int:
     """The number of incidents that a journal holds after a position."""
     return sum(
         count_incidents(path, position.offset if number == position.segment else 0)

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Job, Match
-from exporter.node.attribution import Attribution
+from exporter.node.job_attribution import JobAttribution
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from tests.support.matches import match
@@ -32,9 +32,9 @@ class Node:
         self.now = time.time()
         self.attribution = self.started()
 
-    def started(self) -> Attribution:
+    def started(self) -> JobAttribution:
         folder = JobFolder(self.jobs)
-        return Attribution(self.proc, folder, PodDevices(None), pods=self.pods, clock=lambda: self.now)
+        return JobAttribution(self.proc, folder, PodDevices(None), pods=self.pods, clock=lambda: self.now)
 
     def process(self, pid: int, cgroup: str, ticks: int = 1) -> None:
         folder = self.proc / str(pid)

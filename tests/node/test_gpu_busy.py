@@ -8,9 +8,8 @@ import pytest
 
 from exporter.config.node import FactsConfig
 from exporter.core.facts.gpus import Gpu
-from exporter.node.gpu_busy import GpuBusy, cards_of
 from exporter.node.gpu_processes import GpuProcesses
-from exporter.node.heartbeat import Heartbeat
+from exporter.node.heartbeat import GpuBusy, Heartbeat, cards_of
 from exporter.probes.probe import Host
 from tests.support.processes import Proc
 

@@ -14,7 +14,7 @@ from exporter.config.node import Config
 from exporter.core.model import Job, Match
 from exporter.daemon.daemon import Daemon
 from exporter.node import gpu_processes
-from exporter.node.gpu_processes import LOOKS, MAX_PER_JOB, names_beneath, text_beneath
+from exporter.node.gpu_processes import MAX_PER_JOB, READS, names_beneath, text_beneath
 from exporter.process.own_log import start_logging
 from exporter.store.state import State
 from tests.support.matches import match
@@ -104,7 +104,7 @@ def test_others_are_not(proc: Proc, device: str) -> None:
 def test_libraries_that_came_later_are_seen_at_the_second_look_and_no_more_are_taken(proc: Proc) -> None:
     folder = proc.start(100, maps="")
     seen = []
-    for version in range(LOOKS + 1):
+    for version in range(READS + 1):
         (folder / "maps").write_text(NCCL.replace("2.21.5", f"2.21.{version}"))
         proc.look()
         seen.append(proc.facts_of_job()["nccl_version"])

@@ -13,7 +13,7 @@ from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, Match
-from exporter.node.handled_errors import HandledErrors
+from exporter.node.job_ends import HandledErrors
 from tests.support.matches import NOW, WINDOW, chunk, match
 
 ENDED_WELL = NodeJob(raw_id="7", id="7", ended=NOW, exit_code=0, signal=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from exporter.core.decoding.job_files import NodeJob
-from exporter.node.job_deaths import MAX_JOBS, WAIT_SECONDS, Crashes, CrashesOf, JobDeaths
+from exporter.node.job_ends import MAX_JOBS, WAIT_SECONDS, Crashes, CrashesOf, JobDeaths
 
 NOW = 1_700_000_000.0
 LATER = NOW + WAIT_SECONDS

@@ -16,7 +16,7 @@ import trustme
 
 from exporter.config.outputs import WebhookConfig
 from exporter.outputs.delivery import Delivery, OutputCounts, RequestFormat
-from exporter.outputs.journal_reader import Position, end_position, start_position
+from exporter.outputs.journal_reader import JournalPosition, end_position, start_position
 from exporter.outputs.webhook import WebhookFormat
 from exporter.store.journal import Journal, JournalEnd
 from tests.e2e.conftest import eventually
@@ -52,7 +52,7 @@ class Ship:
         self.folder = folder
         self.said: list[str] = []
         self.total = OutputCounts()
-        self.place: Position | None = None
+        self.place: JournalPosition | None = None
         end = Journal(folder, SEGMENTS * 4096).end
         config = WebhookConfig.model_validate({"url": url, "retry": QUICK, **settings})
         self.delivery = Delivery(
@@ -378,4 +378,4 @@ def test_retries_leave_the_random_numbers_of_others_alone(tmp_path: Path) -> Non
 
 
 def test_an_empty_journal_has_a_beginning_and_an_end(tmp_path: Path) -> None:
-    assert start_position(tmp_path) == end_position(tmp_path, JournalEnd(1, 0)) == Position(1, 0, 0)
+    assert start_position(tmp_path) == end_position(tmp_path, JournalEnd(1, 0)) == JournalPosition(1, 0, 0)

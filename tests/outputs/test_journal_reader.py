@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.outputs.journal_reader import (
-    Position,
+    JournalPosition,
     count_incidents,
     end_position,
     read_batch,
@@ -35,13 +35,13 @@ def test_what_is_read_and_what_is_dropped_is_what_was_written(
     tmp_path_factory: object, steps: list[tuple[str, object]]
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")  # type: ignore[attr-defined]
-    position, got, lost, written = Position(1, 0, 0), list[int](), 0, 0
+    position, got, lost, written = JournalPosition(1, 0, 0), list[int](), 0, 0
 
     def before_drop(segment: int, path: Path) -> None:
         nonlocal position, lost
         if position.segment <= segment:
             lost += count_incidents(path, position.offset if position.segment == segment else 0)
-            position = Position(segment + 1, 0, 0)
+            position = JournalPosition(segment + 1, 0, 0)
 
     def take(most: int) -> bool:
         nonlocal position
@@ -95,10 +95,10 @@ def test_a_place_in_a_journal_that_was_replaced_is_no_place(tmp_path: Path) -> N
     assert valid_position(tmp_path, position) == position
     path = tmp_path / "journal-000001.jsonl"
     path.write_text("z" * 1000 + "\n")
-    assert valid_position(tmp_path, position) == start_position(tmp_path) == Position(1, 0, 0)
+    assert valid_position(tmp_path, position) == start_position(tmp_path) == JournalPosition(1, 0, 0)
     path.write_text("")
-    assert valid_position(tmp_path, position) == Position(1, 0, 0)
+    assert valid_position(tmp_path, position) == JournalPosition(1, 0, 0)
     path.rename(tmp_path / "journal-000007.jsonl")
-    assert valid_position(tmp_path, position) == Position(7, 0, 0)
-    assert valid_position(tmp_path, Position(8, 0, 0)) == Position(8, 0, 0)  # about to be begun
-    assert valid_position(tmp_path, Position(9, 5, 0)) == Position(7, 0, 0)
+    assert valid_position(tmp_path, position) == JournalPosition(7, 0, 0)
+    assert valid_position(tmp_path, JournalPosition(8, 0, 0)) == JournalPosition(8, 0, 0)  # about to be begun
+    assert valid_position(tmp_path, JournalPosition(9, 5, 0)) == JournalPosition(7, 0, 0)

@@ -14,14 +14,14 @@ NCCL = "7f00-7f01 r-xp 00000000 103:02 9   /usr/lib/libnccl.so.2.21.5\n"
 
 @dataclass
 class Proc:
-    """A folder that stands for /proc, and the looks at it."""
+    """A folder that stands for /proc, and the searches in it."""
 
     path: Path
-    looks: int = 0
+    searches: int = 0
     processes: GpuProcesses = field(init=False)
 
     def __post_init__(self) -> None:
-        self.processes = GpuProcesses(self.path, look_seconds=60.0)  # a loaded machine
+        self.processes = GpuProcesses(self.path, search_seconds=60.0)  # a loaded machine
         (self.path / "meminfo").write_text("MemTotal: 1024 kB\n")
         (self.path / "self/ns").mkdir(parents=True)
         (self.path / "self/ns/pid").symlink_to("pid:[4026531836]")
@@ -54,8 +54,8 @@ class Proc:
         (self.path / str(pid)).rmdir()
 
     def look(self) -> None:
-        self.looks += 1
-        self.processes.refresh(self.looks * 60.0, 60.0, wait=True)
+        self.searches += 1
+        self.processes.refresh(self.searches * 60.0, 60.0, wait=True)
 
     def facts_of_job(self, job: str = "7") -> dict[str, str]:
         return dict(self.processes.facts_of(match("gpu_fault", job=job)))

@@ -1,14 +1,18 @@
-"""The metrics of `gpufault node-conditions`. Labels are from fixed lists; no node has a series."""
+"""The reporter as a service: a cycle at an interval, its metrics, and the web server's view of it."""
 
 from __future__ import annotations
 
 import platform
+import threading
+import time
+from typing import Any
 
 from exporter import __version__
 from exporter.kubernetes.api_client import OUTCOMES
-from exporter.kubernetes.reporter import Status
+from exporter.kubernetes.reporter import Reporter, Status
 from exporter.metrics.counters import Labels, Metric
 from exporter.metrics.exposition import Family, MetricsSnapshot
+from exporter.process.main_loop import install_handlers, notify
 
 STATES = ("fault", "no_fault", "blind", "unreachable", "no_such_node", "failed", "waiting")
 
@@ -30,7 +34,7 @@ METRICS: dict[str, Metric] = {
         "`other_node`, `settings`, `http_…`.",
     ),
     "gpufault_node_conditions_discovery_successful": Metric(
-        "gauge", (), "1 if the last search for node daemons had no problem; at 0, those found earlier are asked."
+        "gauge", (), "1 if the last search for node daemons had no problem; at 0, those samples earlier are asked."
     ),
     "gpufault_node_conditions_last_cycle_timestamp_seconds": Metric("gauge", (), "When the last cycle ended."),
     "gpufault_node_conditions_cycle_seconds": Metric("gauge", (), "Duration of the last cycle."),
@@ -41,7 +45,7 @@ METRICS: dict[str, Metric] = {
 def snapshot_of(status: Status) -> MetricsSnapshot:
     """The families of one status."""
     requests: dict[Labels, float] = {
-        (what, result): 0.0 for what in ("condition", "event") for result in ("ok", *OUTCOMES)
+        (request, result): 0.0 for request in ("condition", "event") for result in ("ok", *OUTCOMES)
     }
     values: dict[str, dict[Labels, float]] = {
         "nodes": {(state,): float(status.nodes.get(state, 0)) for state in STATES},
@@ -54,8 +58,59 @@ def snapshot_of(status: Status) -> MetricsSnapshot:
     }
     return MetricsSnapshot(
         tuple(
-            Family(name, metric.kind, metric.help, metric.labels, found)
+            Family(name, metric.kind, metric.help, metric.labels, samples)
             for name, metric in METRICS.items()
-            if (found := values[name.removeprefix("gpufault_node_conditions_")])
+            if (samples := values[name.removeprefix("gpufault_node_conditions_")])
         )
     )
+
+
+LATE_CYCLES = 20  # of the interval: with thousands of nodes that time out, a cycle takes minutes
+
+
+class ConditionService:
+    """Runs cycles until SIGTERM or SIGINT."""
+
+    def __init__(self, reporter: Reporter, interval: float, log: Any) -> None:
+        self._reporter = reporter
+        self._interval = interval
+        self._log = log
+        self._stop = threading.Event()
+        self._began = time.monotonic()
+        self._ready = False
+
+    def run(self) -> None:
+        """Run until stopped by a signal or `stop`."""
+        install_handlers(stop=self.stop, reload=lambda: None)
+        notify("READY=1")
+        while not self._stop.is_set():
+            self._began = time.monotonic()
+            status = self._reporter.cycle()
+            self._ready = True
+            self._log.debug("cycle ended", seconds=round(status.seconds, 1), **status.nodes)
+            self._stop.wait(max(self._interval - status.seconds, 1.0))
+
+    def stop(self) -> None:
+        """End `run` after its current request. Thread-safe."""
+        self._stop.set()
+        self._reporter.stop()
+
+    # -- the web server's view (called from its thread)
+
+    def snapshot(self) -> MetricsSnapshot:
+        return snapshot_of(self._reporter.status)
+
+    def not_ready(self) -> list[str]:
+        return [] if self._ready else ["the first cycle is in progress"]
+
+    def impaired(self) -> list[str]:
+        status = self._reporter.status
+        shown = [f"targets cannot all be found: {status.problem}"] if status.problem else []
+        failed = {state: status.nodes.get(state, 0) for state in ("failed", "unreachable", "no_such_node")}
+        return shown + [f"{count} nodes: {state}" for state, count in failed.items() if count]
+
+    def healthy(self) -> bool:
+        return time.monotonic() - self._began < LATE_CYCLES * max(self._interval, 30.0)
+
+    def reload(self) -> list[str]:
+        return ["there is no configuration file to read again; restart it with other flags"]

@@ -16,7 +16,7 @@ import structlog
 
 from exporter.config.node import Config
 from exporter.daemon.daemon import Daemon
-from exporter.daemon.rounds import (
+from exporter.daemon.pacing import (
     BURST_SECONDS,
     INTERVAL_SECONDS,
     KERNEL_POLLS,
@@ -206,7 +206,7 @@ def test_news_after_a_rest_is_not_held_up(sleep: Sleep) -> None:
 
 
 def test_a_request_does_not_wait_for_the_round(sleep: Sleep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.daemon.rounds.NEWS_SECONDS", LONG)
+    monkeypatch.setattr("exporter.daemon.pacing.NEWS_SECONDS", LONG)
     sleep.waker.wake()
     assert took(sleep) < LONG
     sleep.waker.wake()
@@ -217,14 +217,14 @@ def test_a_request_does_not_wait_for_the_round(sleep: Sleep, monkeypatch: pytest
 def test_a_kernel_record_does_not_wait_for_the_round(
     sleep: Sleep, kernel: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.daemon.rounds.NEWS_SECONDS", LONG)
+    monkeypatch.setattr("exporter.daemon.pacing.NEWS_SECONDS", LONG)
     sleep.news.wake()
     os.write(kernel.write, b"!")
     assert took(sleep, [kernel]) < LONG
 
 
 def test_a_commit_that_is_due_does_not_wait_for_the_round(sleep: Sleep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.daemon.rounds.NEWS_SECONDS", LONG)
+    monkeypatch.setattr("exporter.daemon.pacing.NEWS_SECONDS", LONG)
     sleep.news.wake()
     assert took(sleep, seconds=0.01) < LONG
 

@@ -1,6 +1,8 @@
-"""Counts failed jobs by what explains their end: a signature, an unrecognised crash, only a signal, or no line at all.
+"""How jobs end: which errors a program survived, and what explains the failed jobs.
 
-The scheduler's hooks report the ends. The state file keeps them across restarts.
+A job that ended with exit code 0 handled its errors, unless a signal or the OOM killer ended one of its processes: a shell
+script may end well after that. Without an exit code, an error was the program's end only if it prints nothing ordinary
+after it.
 """
 
 from __future__ import annotations
@@ -10,11 +12,54 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
+from exporter.core.diagnosis.deaths import ends_process, is_observed, may_be_survived
+from exporter.core.diagnosis.links import is_of_process
 from exporter.core.diagnosis.records import rfc3339, writable
-from exporter.core.model import UNRECOGNISED
+from exporter.core.model import UNRECOGNISED, Incident, Match
 from exporter.metrics.counters import Counters
 from exporter.store.outbox import Outbox
+
+
+class HandledErrors:
+    """Decides for the open incidents of a node. Call it with an incident."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        job_of: Callable[[Incident], NodeJob | None],
+        went_on: Callable[[Match], bool],
+        incidents: Callable[[], Iterable[Incident]],
+    ) -> None:
+        """job_of: the job of an incident, as the scheduler's hooks know it. went_on: whether a line's program printed more."""
+        self._catalogue = catalogue
+        self._job_of = job_of
+        self._went_on = went_on
+        self._incidents = incidents
+
+    def __call__(self, incident: Incident) -> bool:
+        of_job = incident.first.source == "job"
+        if self._ends_process(incident) or not (of_job or is_of_process(incident, self._catalogue)):
+            return False
+        job = self._job_of(incident)
+        if job is not None and job.ended_well is not None:
+            return job.ended_well and not self._has(job, self._ends_process)
+        if is_observed(incident):
+            return True
+        if not may_be_survived(incident, self._catalogue):
+            return False
+        return self._went_on(incident.first) and not (job and self._has(job, self._is_of_kernel))
+
+    def _has(self, job: NodeJob, condition: Callable[[Incident], bool]) -> bool:
+        return any(condition(incident) and self._job_of(incident) == job for incident in self._incidents())
+
+    def _ends_process(self, incident: Incident) -> bool:
+        return ends_process(incident, self._catalogue)
+
+    def _is_of_kernel(self, incident: Incident) -> bool:
+        return is_of_process(incident, self._catalogue)
+
 
 Outcome = Literal["explained", "unrecognised", "signal", "no_line"]
 OUTCOMES: tuple[Outcome, ...] = ("explained", "unrecognised", "signal", "no_line")  # the best first
@@ -73,7 +118,7 @@ class JobDeaths:
             kind, _, name = key.partition(" ")
             try:
                 if kind == "job":
-                    self._signatures[name] = [str(each) for each in json.loads(text)]
+                    self._signatures[name] = [str(signature) for signature in json.loads(text)]
                 elif kind == "end":
                     self._counted[name] = float(text)
             except (ValueError, TypeError):  # another version wrote it

@@ -27,7 +27,7 @@ from exporter.node.pod_devices import PodDevices
 from exporter.node.process_jobs import ProcessJobs, Seen
 from exporter.sources.calls import Lanes, Stalled, may_hang
 
-READ_SECONDS = 0.75  # of the main loop's time, once: what hangs is not asked again before it has answered
+READ_SECONDS = 0.75  # of the main loop's time, once: what hangs is not read again before it has answered
 MAX_PODS = 4096  # folders of /var/log/pods read
 PODS = Path("/var/log/pods")
 _POD_FOLDER = re.compile(r"(?P<namespace>[^_]+)_(?P<pod>[^_]+)_(?P<uid>[0-9a-f-]{32,36})")
@@ -38,8 +38,8 @@ EnvironmentOf = Callable[[Match], Mapping[str, str]]
 OnlyJob = Callable[[], Job | None]
 
 
-class Attribution:
-    """Adds jobs and PCI addresses to matches, from everything that this node knows."""
+class JobAttribution:
+    """Adds jobs and PCI addresses to matches."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Attribution:
         clock: Callable[[], float] = time.time,
         boot_clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
     ) -> None:
-        # None: whoever looks may wait. /proc and /run are local, and a busy node may take long to answer.
+        # None: no deadline. /proc and /run are local, and a busy node may take long to answer.
         self._lanes = lanes if any(map(may_hang, (str(proc), str(pods), str(folder.path or "/")))) else None
         self._stalled = ""
         self._folder = folder
@@ -113,9 +113,8 @@ class Attribution:
             names = jobs_of(incident)
             raw_id = next(iter(names)).removeprefix("slurm ") if len(names) == 1 else ""
             return self._folder.jobs.get(raw_id)
-        known = self._known(incident.first.job)
-        uid = incident.first.uid
-        return known if known and (None in (uid, known.uid) or uid in (known.uid, 0)) else None
+        job, uid = self._job_of_log(incident.first.job), incident.first.uid
+        return job if job and (None in (uid, job.uid) or uid in (job.uid, 0)) else None
 
     def _refresh(self, now: float) -> None:
         self._processes.refresh(now)
@@ -162,10 +161,10 @@ class Attribution:
 
     def _of_process(self, match: Match, process: Seen | None) -> list[Job]:
         """By the control group in the line, else by that of the process that it names."""
-        if "cgroup" in match.captures and (found := job_of_named_group(match)):
+        if "cgroup" in match.captures and (cgroup_job := job_of_named_group(match)):
             if (pid := match.captures.get("pid", "")).isdecimal():
-                self._processes.put(int(pid), found, match.happened, self._clock())
-            return [self._job(found, "cgroup")]
+                self._processes.put(int(pid), cgroup_job, match.happened, self._clock())
+            return [self._job(cgroup_job, "cgroup")]
         return [self._job(process.job, "pid")] if process and process.job else []
 
     def _of_card(self, match: Match, gpu: str | None, gpus: Sequence[Gpu]) -> list[Job]:
@@ -189,41 +188,48 @@ class Attribution:
         job = only()
         return [replace(job, method="time", confidence="low")] if job else []
 
-    def _job(self, found: CgroupJob, method: Literal["cgroup", "pid"]) -> Job:
-        if found.kind == "kubernetes":
-            uid, name = self._pod(found.id)
+    def _job(self, cgroup_job: CgroupJob, method: Literal["cgroup", "pid"]) -> Job:
+        if cgroup_job.kind == "kubernetes":
+            uid, name = self._pod(cgroup_job.id)
             return Job(
-                id=name, kind="kubernetes", method=method, confidence="high", pod_uid=uid, container=found.container
+                id=name,
+                kind="kubernetes",
+                method=method,
+                confidence="high",
+                pod_uid=uid,
+                container=cgroup_job.container,
             )
-        if known := self._folder.jobs.get(found.id):
-            return known.as_job(method, confidence="high", step=found.step)
-        return Job(id=found.id, kind="slurm", method=method, confidence="high", raw_id=found.id, step=found.step)
+        if hook_job := self._folder.jobs.get(cgroup_job.id):
+            return hook_job.as_job(method, confidence="high", step=cgroup_job.step)
+        return Job(
+            id=cgroup_job.id, kind="slurm", method=method, confidence="high", raw_id=cgroup_job.id, step=cgroup_job.step
+        )
 
     # -- lines of a job's log
 
     def _of_log(self, match: Match, gpus: Sequence[Gpu], environment_of: EnvironmentOf) -> Match:
-        known = self._known(match.job)
+        hook_job = self._job_of_log(match.job)
         job, claims = match.job, []
         is_forged = False
-        if job and known and match.uid is not None and known.uid is not None:
+        if job and hook_job and match.uid is not None and hook_job.uid is not None:
             # A log that another user named after the job is not the job's, unless root wrote it.
-            is_forged = match.uid not in (known.uid, 0)
+            is_forged = match.uid not in (hook_job.uid, 0)
             job = replace(job, confidence="low" if is_forged else "high")
-        elif job and has_slurm_id(job) and known is None and self._folder.exists:
+        elif job and has_slurm_id(job) and hook_job is None and self._folder.exists:
             # Of a job of another node, on a shared file system, or a number that is not a job's.
             job = replace(job, confidence="medium" if job.confidence == "high" else "low")
         if job is None or job.confidence == "low":
             claims = self._of_owner(match, only_by_header=job is not None and not is_forged)
-        if job and known and job.confidence != "low":
+        if job and hook_job and job.confidence != "low":
             job = replace(
-                job, user=job.user or known.user, raw_id=known.raw_id, account=job.account or known.account,
-                name=job.name or known.name,
+                job, user=job.user or hook_job.user, raw_id=hook_job.raw_id, account=job.account or hook_job.account,
+                name=job.name or hook_job.name,
             )  # fmt: skip
-        named = known.process_name if known and job and job.confidence != "low" else None
+        named = hook_job.process_name if hook_job and job and job.confidence != "low" else None
         if job != match.job or claims or named:
             match = replace(match, job=job, claims=tuple(claims), named_job=named)
         if match.gpu is None:
-            own = self._cards(known, gpus) if known else ()
+            own = self._cards(hook_job, gpus) if hook_job else ()
             environment = environment_of(match) if names_ordinal(match) else {}
             if gpu := card_named_in(match, gpus, own=own, environment=environment):
                 match = replace(match, gpu=gpu)
@@ -240,15 +246,15 @@ class Attribution:
             return [named[0].as_job("header", confidence="medium")]
         return [running[0].as_job("owner", confidence="medium")] if len(running) == 1 and not only_by_header else []
 
-    def _known(self, job: Job | None) -> NodeJob | None:
+    def _job_of_log(self, job: Job | None) -> NodeJob | None:
         """The job of a log as the hooks know it; a task of an array has two ids."""
         return self._folder.find(job.id) if job and job.kind == "slurm" else None
 
     # -- names
 
     def _cards(self, job: NodeJob, gpus: Sequence[Gpu]) -> tuple[str, ...]:
-        found = (cards.card_of(name, gpus) for name in job.gpus)
-        return tuple(dict.fromkeys(card for card in found if card))
+        named = (cards.card_of(name, gpus) for name in job.gpus)
+        return tuple(dict.fromkeys(card for card in named if card))
 
     def _pod(self, bare: str) -> tuple[str, str]:
         """A pod's uid and its namespace and name, from the folder of its logs."""
