@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from exporter.demo.founding_cases import CASES
-from exporter.demo.simulator import Fleet, Plan, Planted, random_causes, simulate
+from exporter.demo.simulator import Fleet, FleetPlan, Planted, random_causes, simulate
 from exporter.fleet.observations import Observed, Window
 from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Finding
@@ -24,19 +24,19 @@ from exporter.fleet.statistics.findings import Finding
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "internals" / "correlation.md"
 MARK = "<!-- What follows is printed by `python benchmarks/correlator.py --write`. -->\n"
 WEEK = 7.0
-NULLS: Mapping[str, Plan] = {
-    "pure": Plan(),
-    "lemons: 1% of the nodes 100 times worse": Plan(lemon=100.0),
-    "multi-node jobs: 30% of the crashes take all nodes": Plan(multi_node=0.3),
-    "re-imaged: 30% of the crashed nodes": Plan(reimaged=0.3),
-    "utilisation goes with a fact": Plan(busy_tied=True),
-    "twin facts": Plan(twins=8),
-    "all of these": Plan(lemon=100.0, multi_node=0.3, reimaged=0.3, busy_tied=True, twins=8),
+NULLS: Mapping[str, FleetPlan] = {
+    "pure": FleetPlan(),
+    "lemons: 1% of the nodes 100 times worse": FleetPlan(lemon=100.0),
+    "multi-node jobs: 30% of the crashes take all nodes": FleetPlan(multi_node=0.3),
+    "re-imaged: 30% of the crashed nodes": FleetPlan(reimaged=0.3),
+    "utilisation goes with a fact": FleetPlan(busy_tied=True),
+    "twin facts": FleetPlan(twins=8),
+    "all of these": FleetPlan(lemon=100.0, multi_node=0.3, reimaged=0.3, busy_tied=True, twins=8),
 }
-PLANTED: Mapping[str, Plan] = {
-    "4,000 nodes, ratio 8": Plan(nodes=4000, rate=20, twins=4, multi_node=0.1),
-    "4,000 nodes, ratio 10": Plan(nodes=4000, rate=20, twins=4, multi_node=0.1),
-    "20,000 nodes, ratio 5": Plan(nodes=20_000, rate=9, facts=60, twins=20, signatures=20, skew=0, multi_node=0.1),
+PLANTED: Mapping[str, FleetPlan] = {
+    "4,000 nodes, ratio 8": FleetPlan(nodes=4000, rate=20, twins=4, multi_node=0.1),
+    "4,000 nodes, ratio 10": FleetPlan(nodes=4000, rate=20, twins=4, multi_node=0.1),
+    "20,000 nodes, ratio 5": FleetPlan(nodes=20_000, rate=9, facts=60, twins=20, signatures=20, skew=0, multi_node=0.1),
 }
 CAUSES, SHARES = 3, (0.05, 0.4)
 LIFT, SUPPORT = 2.0, 5  # what a dashboard's reader would take for a cause
@@ -86,7 +86,7 @@ def nulls(fleets: int) -> list[str]:
     return [*out, f"| all {each * len(NULLS)} | {shares} |"]
 
 
-def null(plan: Plan) -> tuple[bool, bool, bool]:
+def null(plan: FleetPlan) -> tuple[bool, bool, bool]:
     """Whether anything is found, and confirmed, where nothing is."""
     fleet = simulate(plan)
     middle = (fleet.window.start + fleet.window.end) / 2
@@ -120,7 +120,7 @@ def planted(fleets: int) -> list[str]:
     return [*out, f"| all | | | | **{covering / max(intervals, 1):.3f}** | |"]
 
 
-def score(plan: Plan, ratio: float) -> Score:
+def score(plan: FleetPlan, ratio: float) -> Score:
     """One planted fleet, and what is said of it."""
     fleet = simulate(random_causes(plan, CAUSES, ratio, SHARES))
     findings = correlate(fleet.observed, fleet.window).findings

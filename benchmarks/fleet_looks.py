@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from exporter.demo.simulator import DAY, Plan, random_causes, simulate
+from exporter.demo.simulator import DAY, FleetPlan, random_causes, simulate
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.confirm import LEVEL, e_value
@@ -20,7 +20,7 @@ from exporter.fleet.statistics.prepare import prepare
 
 WEEK = 7 * DAY
 VALUES = 20  # asked of each null fleet
-NULL = Plan(
+NULL = FleetPlan(
     nodes=1500,
     rate=20,
     days=14,
@@ -32,7 +32,7 @@ NULL = Plan(
     busy_tied=True,
     twins=3,
 )
-PLANTED = Plan(nodes=1500, rate=20, days=14, signatures=4, facts=16)
+PLANTED = FleetPlan(nodes=1500, rate=20, days=14, signatures=4, facts=16)
 Asked = tuple[str, str, str]  # signature, fact, value
 
 
@@ -47,7 +47,7 @@ def main() -> None:
         print(row(f"planted, ratio {ratio:g}", found), flush=True)
 
 
-def null(seed: int) -> tuple[Plan, Sequence[Asked]]:
+def null(seed: int) -> tuple[FleetPlan, Sequence[Asked]]:
     """A fleet without an effect, and values of it."""
     plan = replace(NULL, seed=seed)
     fleet, rng = simulate(plan), np.random.default_rng(seed)
@@ -57,13 +57,13 @@ def null(seed: int) -> tuple[Plan, Sequence[Asked]]:
     return plan, [(f"sim_fault_{rng.integers(NULL.signatures):02}", *values[i]) for i in chosen]
 
 
-def planted(seed: int, ratio: float) -> tuple[Plan, Sequence[Asked]]:
+def planted(seed: int, ratio: float) -> tuple[FleetPlan, Sequence[Asked]]:
     """A fleet with one cause."""
     plan = random_causes(replace(PLANTED, seed=100 + seed), 1, ratio, (0.05, 0.3))
     return plan, [(cause.signature, *cause.facts[0]) for cause in plan.planted]
 
 
-def looks(plan: Plan, asked: Sequence[Asked], number: int) -> Iterator[tuple[float, bool]]:
+def looks(plan: FleetPlan, asked: Sequence[Asked], number: int) -> Iterator[tuple[float, bool]]:
     """For each value asked: the day on which the e-value confirmed it (inf: never), and whether one look at the end does."""
     observed, begin = simulate(plan).observed, plan.start + WEEK
     days = dict.fromkeys(asked, np.inf)

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from exporter.demo.simulated_changes import Rollout, more
-from exporter.demo.simulator import Fleet, Plan, random_causes, random_rollouts, random_team, simulate
+from exporter.demo.simulator import Fleet, FleetPlan, random_causes, random_rollouts, random_team, simulate
 from exporter.fleet.observations import Observed, Window
 from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Finding
@@ -24,9 +24,9 @@ from tests.fleet.test_leads import rare
 from tests.fleet.test_saturated import saturated
 
 DAY = 86400.0
-TEAMS = Plan(nodes=1500, rate=20, days=14, signatures=8)
-REPAIRS = Plan(nodes=2000, rate=20, days=28, signatures=6, repaired=0.5)
-ROLLOUTS = Plan(nodes=2000, rate=20, days=14, signatures=6)
+TEAMS = FleetPlan(nodes=1500, rate=20, days=14, signatures=8)
+REPAIRS = FleetPlan(nodes=2000, rate=20, days=28, signatures=6, repaired=0.5)
+ROLLOUTS = FleetPlan(nodes=2000, rate=20, days=14, signatures=6)
 AT_ONCE = Rollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
 
 
@@ -55,7 +55,7 @@ def small(fleets: int) -> Iterator[str]:
 
 def workloads(fleets: int) -> Iterator[str]:
     """One user or team whose program crashes on the nodes with a fact, and facts that make all crash."""
-    plans: dict[str, Callable[[Plan], Plan]] = {
+    plans: dict[str, Callable[[FleetPlan], FleetPlan]] = {
         "one user's program, on the nodes with a fact": lambda plan: random_team(plan, 1, 12.0),
         "a team of five with its own image, on the nodes with a fact": lambda plan: random_team(plan, 5, 12.0, "team"),
         "a fact that makes all users' jobs crash 12 times as often": lambda plan: random_causes(
@@ -93,7 +93,7 @@ def rollouts(fleets: int) -> Iterator[str]:
 
 def bursts(fleets: int) -> Iterator[str]:
     """Jobs without ids whose nodes die over ten minutes, on fleets without an effect."""
-    plan = Plan(nodes=2000, days=14, multi_node=0.3, without_jobs=True)
+    plan = FleetPlan(nodes=2000, days=14, multi_node=0.3, without_jobs=True)
     found = [correlate(*_plain(replace(plan, seed=seed))) for seed in range(fleets)]
     name = "jobs without ids, nodes die over ten minutes"
     yield _row(name, "any place", sum(bool(each.locations) for each in found), fleets)
@@ -141,7 +141,7 @@ def _confirmed(fleet: Fleet) -> bool:
     return any(f.status == "confirmed" for f in second.findings)
 
 
-def _plain(plan: Plan) -> tuple[Observed, Window]:
+def _plain(plan: FleetPlan) -> tuple[Observed, Window]:
     fleet = simulate(plan)
     return fleet.observed, fleet.window
 

@@ -63,8 +63,8 @@ def _over_socket(options: argparse.Namespace) -> list[dict[str, Any]]:
     except PermissionError as error:
         raise PermissionError(error.errno, "permission denied; be root, or use --url as a user", str(folder)) from error
     except OSError as error:
-        what = f"{error.strerror or error}; is gpufault running, with this state folder?"
-        raise OSError(error.errno, what, name) from error
+        message = f"{error.strerror or error}; is gpufault running, with this state folder?"
+        raise OSError(error.errno, message, name) from error
     except HTTPException as error:
         raise OSError(f"{name}: no answer of gpufault") from error
     return _cleared(name, status, answer)

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics that scrapes the node daemons"
     )
     fleet_options.add_prometheus(parser)
-    fleet_options.add_places(parser)
+    fleet_options.add_location_facts(parser)
     parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
@@ -69,18 +69,22 @@ def run(options: argparse.Namespace) -> int:
         raise flags.UsageError(f"--start: is not before the end, {rfc3339(loaded.window.end)}")
     catalogue = packs.load(flags.pack_folders(options))
     observed = with_locations(with_catalogue(loaded.observed, catalogue), options.places or ())
-    kept = Path(options.findings_file) if options.findings_file else None
-    remembered = stored_findings.read(kept) if kept else ()
+    findings_file = Path(options.findings_file) if options.findings_file else None
+    remembered = stored_findings.read(findings_file) if findings_file else ()
     if loaded.before is not None:
         earlier = remember(correlate(observed, loaded.before), remembered)
         remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-    found = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
-    if kept:
-        stored_findings.write(kept, remember(found, remembered))
+    correlation = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
+    if findings_file:
+        stored_findings.write(findings_file, remember(correlation, remembered))
     color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    report = json.dumps(to_json(found), indent=1) + "\n" if options.format == "json" else text(found, color=color)
+    report = (
+        json.dumps(to_json(correlation), indent=1) + "\n"
+        if options.format == "json"
+        else text(correlation, color=color)
+    )
     if options.output:
         Path(options.output).write_text(report, encoding="utf-8")
     else:
         sys.stdout.write(report)
-    return 1 if found.findings else 0
+    return 1 if correlation.findings else 0

@@ -159,7 +159,7 @@ def _show(url: str, jobs: Path, stopped: threading.Event) -> None:
             return
         with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 (our own server)
             lines = answer.read().decode().splitlines()
-        now = "\n".join(f"  {count:.0f}  {what}" for what, count in _counted(lines))
+        now = "\n".join(f"  {count:.0f}  {label}" for label, count in _counted(lines))
         if now and now == seen:
             break
         seen = now
@@ -186,8 +186,8 @@ def _own_command() -> str:
 def _counted(lines: Iterable[str]) -> Iterator[tuple[str, float]]:
     """Root causes and consequences with their counts, from lines of /metrics."""
     for line in lines:
-        if found := _SAMPLE.match(line):
-            cause, signature, count = found[1], found[2], float(found[3])
+        if sample := _SAMPLE.match(line):
+            cause, signature, count = sample[1], sample[2], float(sample[3])
             if count:
                 yield (
                     (f"{cause:<40} {signature}" if cause else f"{'consequence of one of them':<40} {signature}"),
@@ -201,7 +201,7 @@ SHOWN = """
 Fleet page: {url}/   (2,000 simulated nodes, six weeks; it fills within some seconds)
   What was planted: a driver rollout that breaks NVLinks, a library version that makes collectives hang,
   a bad node (n0412), 12 nodes that went silent."""
-FOUND = "Fleet page complete: {findings} findings, computed in {seconds:.0f} s."
+COMPLETE = "Fleet page complete: {findings} findings, computed in {seconds:.0f} s."
 
 
 class FleetDemo:
@@ -234,19 +234,24 @@ class FleetDemo:
         journals = str(self._folder / "journals")
         if not self._succeeds((*COMMAND, "simulate", "--case=review", f"--end={time.time():.0f}", journals)):
             return
-        asked = (f"--journal={journals}", "--window=7d", f"--web.listen-address={self._address}", "--log.format=json")
-        for line in self._lines((*COMMAND, "fleet", *asked)):
-            if told := message_of(line):
-                print(told, flush=True)
+        arguments = (
+            f"--journal={journals}",
+            "--window=7d",
+            f"--web.listen-address={self._address}",
+            "--log.format=json",
+        )
+        for line in self._lines((*COMMAND, "fleet", *arguments)):
+            if message := message_of(line):
+                print(message, flush=True)
 
     def _succeeds(self, command: Sequence[str]) -> bool:
         """Run a command; if it fails, print what it printed."""
-        told = list(self._lines(command))
+        output = list(self._lines(command))
         child = self._child
         if child is None or self._closed:
             return False
         if child.returncode:
-            print("\n".join([*told, "gpufault demo: no fleet page"]), file=sys.stderr, flush=True)
+            print("\n".join([*output, "gpufault demo: no fleet page"]), file=sys.stderr, flush=True)
         return not child.returncode
 
     def _lines(self, command: Sequence[str]) -> Iterator[str]:
@@ -274,5 +279,5 @@ def message_of(line: str) -> str:
     if event.get("event") == "listening":
         return SHOWN.format(url=f"http://{event['addresses'][0]}")
     if event.get("event") == "refreshed":
-        return FOUND.format(findings=event["findings"], seconds=event["seconds"])
+        return COMPLETE.format(findings=event["findings"], seconds=event["seconds"])
     return "" if event.get("level") in ("info", "debug") else line

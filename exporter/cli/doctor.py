@@ -38,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of one check. note: it works, with a remark."""
 
     state: Literal["ok", "note", "bad"]
-    what: str
+    subject: str
     message: str
 
 
@@ -51,31 +51,31 @@ def run(options: argparse.Namespace) -> int:
     from exporter.core.text.redact import hide_secrets
 
     config = flags.load_config(options)
-    findings = [finding for check in CHECKS.values() for finding in _safely(check, config)]
-    findings += _safely(_web, options.web_config_file)
-    width = max(len(f.what) for f in findings)
-    for finding in findings:
-        line = f"{finding.state:<4}  {finding.what:<{width}}  {finding.message}"
+    results = [result for check in CHECKS.values() for result in _safely(check, config)]
+    results += _safely(_web, options.web_config_file)
+    width = max(len(f.subject) for f in results)
+    for result in results:
+        line = f"{result.state:<4}  {result.subject:<{width}}  {result.message}"
         print(printable(hide_secrets(line)))
-    bad = sum(f.state == "bad" for f in findings)
-    print(f"\n{bad} of {len(findings)} checks failed" if bad else f"\nall {len(findings)} checks passed")
+    bad = sum(f.state == "bad" for f in results)
+    print(f"\n{bad} of {len(results)} checks failed" if bad else f"\nall {len(results)} checks passed")
     return 1 if bad else 0
 
 
-def _safely(check: Callable[[T], Iterator[Finding]], of: T) -> Iterator[Finding]:
+def _safely(check: Callable[[T], Iterator[CheckResult]], subject: T) -> Iterator[CheckResult]:
     try:
-        yield from check(of)
+        yield from check(subject)
     except Exception as error:
-        yield Finding("bad", check.__name__.strip("_"), f"the check itself failed: {error!r}")
+        yield CheckResult("bad", check.__name__.strip("_"), f"the check itself failed: {error!r}")
 
 
-def _python(_config: Config) -> Iterator[Finding]:
+def _python(_config: Config) -> Iterator[CheckResult]:
     from exporter import __version__
 
-    yield Finding("ok", "version", f"gpufault {__version__}, Python {sys.version.split()[0]}, uid {os.geteuid()}")
+    yield CheckResult("ok", "version", f"gpufault {__version__}, Python {sys.version.split()[0]}, uid {os.geteuid()}")
 
 
-def _signatures(config: Config) -> Iterator[Finding]:
+def _signatures(config: Config) -> Iterator[CheckResult]:
     from exporter.config import packs
     from exporter.core.matching.pipeline import Pipeline
     from exporter.core.text.problems import InvalidInput, key_path
@@ -85,49 +85,49 @@ def _signatures(config: Config) -> Iterator[Finding]:
         catalogue = packs.load(config.signatures.dirs)
     except InvalidInput as error:
         for problem in error.problems:
-            yield Finding("bad", "signatures", str(problem))
+            yield CheckResult("bad", "signatures", str(problem))
         return
-    for loc, what in packs.unknown(catalogue, config.signatures.disable):
-        yield Finding("bad", "signatures", f"{key_path(loc)}: {what}")
+    for loc, message in packs.unknown(catalogue, config.signatures.disable):
+        yield CheckResult("bad", "signatures", f"{key_path(loc)}: {message}")
     catalogue = catalogue.without(config.signatures.disable)
     pipeline = Pipeline(catalogue, engine=config.signatures.engine)
     took = time.perf_counter() - started
     held = f"{counted(len(catalogue.signatures), 'signature')}, {counted(len(catalogue.root_causes), 'cause')}"
-    yield Finding("ok", "signatures", f"{held}, {took:.1f} s")
+    yield CheckResult("ok", "signatures", f"{held}, {took:.1f} s")
     fast = pipeline.engine.name == "hyperscan"
-    yield Finding(
+    yield CheckResult(
         "ok" if fast else "note",
         "match engine",
         f"{pipeline.engine.name} {pipeline.engine.version}" + ("" if fast else ": slower; pip install hyperscan"),
     )
 
 
-def _state(config: Config) -> Iterator[Finding]:
+def _state(config: Config) -> Iterator[CheckResult]:
     from exporter.config.plain import journal_folder
 
-    for what, folder, needed in (
+    for name, folder, needed in (
         ("state folder", config.state_dir, STATE_MIB),
         ("journal", journal_folder(config), config.journal.max_bytes >> 20),
     ):
         at = next(p for p in (folder, *folder.parents) if p.exists())
         if not os.access(at, os.W_OK | os.X_OK):
-            advice = "chown it, or give --state.dir" if what == "state folder" else "chown it, or set journal.dir"
-            yield Finding("bad", what, f"{at} cannot be written by uid {os.geteuid()}; {advice}")
+            advice = "chown it, or give --state.dir" if name == "state folder" else "chown it, or set journal.dir"
+            yield CheckResult("bad", name, f"{at} cannot be written by uid {os.geteuid()}; {advice}")
             continue
         files = list(_files_of(folder))
         there = sum(status.st_size for _, status in files)
         free = os.statvfs(at).f_bavail * os.statvfs(at).f_frsize >> 20
         enough = free + (there >> 20) >= needed
-        yield Finding(
+        yield CheckResult(
             "ok" if enough else "bad",
-            what,
+            name,
             f"{folder}, {free} MiB free" + ("" if enough else f"; it may need {needed}"),
         )
         if folder.is_dir() and folder.stat().st_mode & 0o077:
-            yield Finding("note", what, f"{folder} is open to other users; chmod 700")
+            yield CheckResult("note", name, f"{folder} is open to other users; chmod 700")
         for path, status in files:
             if status.st_mode & 0o077:
-                yield Finding("bad", what, f"{path} is open to other users: it holds lines of logs; chmod 600")
+                yield CheckResult("bad", name, f"{path} is open to other users: it holds lines of logs; chmod 600")
     yield from _schema(config.state_dir / "state.sqlite")
 
 
@@ -139,7 +139,7 @@ def _files_of(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield path, status
 
 
-def _schema(path: Path) -> Iterator[Finding]:
+def _schema(path: Path) -> Iterator[CheckResult]:
     """Whether this version can use the existing state. Reads only the header: the daemon may be writing."""
     from exporter.store.state import MIGRATIONS, SCHEMA_VERSION
 
@@ -147,18 +147,20 @@ def _schema(path: Path) -> Iterator[Finding]:
         with path.open("rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        yield Finding("ok", "state", "none yet: this would be the first start")
+        yield CheckResult("ok", "state", "none yet: this would be the first start")
         return
     version = int.from_bytes(header[USER_VERSION : USER_VERSION + 4], "big")
     if not header.startswith(b"SQLite format 3\0"):
-        yield Finding("note", "state", f"{path} is damaged; it will be set aside, and counting starts afresh")
+        yield CheckResult("note", "state", f"{path} is damaged; it will be set aside, and counting starts afresh")
     elif version == SCHEMA_VERSION or version in MIGRATIONS:
-        yield Finding("ok", "state", f"of schema {version}, this gpufault writes {SCHEMA_VERSION}")
+        yield CheckResult("ok", "state", f"of schema {version}, this gpufault writes {SCHEMA_VERSION}")
     else:
-        yield Finding("bad", "state", f"{path} is of schema {version}, this gpufault knows {SCHEMA_VERSION}; upgrade")
+        yield CheckResult(
+            "bad", "state", f"{path} is of schema {version}, this gpufault knows {SCHEMA_VERSION}; upgrade"
+        )
 
 
-def _sources(config: Config) -> Iterator[Finding]:
+def _sources(config: Config) -> Iterator[CheckResult]:
     from exporter.daemon import source_factory
     from exporter.sources.files.source import FilesSource
     from exporter.sources.files.walks import RESCAN_SECONDS
@@ -175,34 +177,34 @@ def _sources(config: Config) -> Iterator[Finding]:
                 files = f", {stats.files} files" if isinstance(source, FilesSource) else ""
                 if isinstance(source, FilesSource) and source.watch_mode != "inotify":
                     files += f", watch mode {source.watch_mode}: a new one is found within {RESCAN_SECONDS:g} s"
-                yield Finding("ok", f"source {source.name}", f"can be read{files}")
+                yield CheckResult("ok", f"source {source.name}", f"can be read{files}")
                 if stats.down_reason:
-                    yield Finding("note", f"source {source.name}", stats.down_reason)
+                    yield CheckResult("note", f"source {source.name}", stats.down_reason)
             else:
                 reasons.add(stats.down_reason)
-                yield Finding("bad", f"source {source.name}", stats.down_reason or "not up yet")
+                yield CheckResult("bad", f"source {source.name}", stats.down_reason or "not up yet")
             for reason, count in sorted(stats.dropped.items()):
-                yield Finding("note", f"source {source.name}", f"{count} skipped: {reason}")
+                yield CheckResult("note", f"source {source.name}", f"{count} skipped: {reason}")
         finally:
             source.close()
     for message in messages:
         if message not in reasons:
-            yield Finding("note", "sources", message)
+            yield CheckResult("note", "sources", message)
 
 
-def _watching(config: Config) -> Iterator[Finding]:
+def _watching(config: Config) -> Iterator[CheckResult]:
     if not any(source.kind == "files" for source in config.sources):
         return
     limit = _number("/proc/sys/fs/inotify/max_user_watches")
     if limit is not None and limit < WATCHES_WANTED:
-        yield Finding(
+        yield CheckResult(
             "note",
             "inotify",
             f"max_user_watches is {limit}: folders beyond it are polled; sysctl it to {WATCHES_WANTED}",
         )
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = soft > config.limits.open_files + 64
-    yield Finding(
+    yield CheckResult(
         "ok" if enough else "note",
         "open files",
         f"limit {soft}"
@@ -210,7 +212,7 @@ def _watching(config: Config) -> Iterator[Finding]:
     )
 
 
-def _facts(config: Config) -> Iterator[Finding]:
+def _facts(config: Config) -> Iterator[CheckResult]:
     from exporter.core.model import ACTION_WORDS
     from exporter.node.driver_probe import DriverProbe
     from exporter.node.gpu_processes import may_inspect
@@ -222,97 +224,97 @@ def _facts(config: Config) -> Iterator[Finding]:
     started = time.perf_counter()
     gathered = gather(config.facts.rootfs, home=config.facts.home, environ=os.environ)
     took = (time.perf_counter() - started) * 1000
-    yield Finding(
+    yield CheckResult(
         "ok", "facts", f"{counted(len(gathered.facts), 'fact')} in {took:.0f} ms; `gpufault facts` shows them"
     )
     if not gathered.gpus:
-        yield Finding("note", "GPUs", "none found; signatures of all vendors stay enabled")
+        yield CheckResult("note", "GPUs", "none found; signatures of all vendors stay enabled")
     elif config.facts.processes and not may_inspect():
         message = "of other users cannot be looked into, so jobs' own libraries stay unknown; CAP_SYS_PTRACE allows it"
-        yield Finding("note", "GPU processes", message)
+        yield CheckResult("note", "GPU processes", message)
     for probe, why in sorted(gathered.failed.items()):
-        yield Finding("note", f"probe {probe}", why)
+        yield CheckResult("note", f"probe {probe}", why)
     vendors = {gpu.vendor or "" for gpu in gathered.gpus} & ASKED.keys()
     if vendors and config.facts.ask_driver:
         answer = DriverProbe().ask(vendors, moment(time.time()))
         for vendor in sorted(vendors.intersection(answer.absent)):
-            yield Finding(
+            yield CheckResult(
                 "note",
                 f"driver {vendor}",
                 f"is not asked: its library is not installed; {how_to_install(vendor)}",
             )
         for probe, why in sorted(answer.failed.items()):
-            yield Finding("note", probe, f"does not answer: {why}")
+            yield CheckResult("note", probe, f"does not answer: {why}")
         for gpu in answer.gpus:
             action = answer.actions.get(gpu.pci)
             says = f"asks for this: {ACTION_WORDS[action]}" if action else "does not say what it wants done"
-            yield Finding("ok", "driver", f"{gpu.pci}: {says}")
+            yield CheckResult("ok", "driver", f"{gpu.pci}: {says}")
 
 
-def _jobs(config: Config) -> Iterator[Finding]:
+def _jobs(config: Config) -> Iterator[CheckResult]:
     from exporter.node.job_folder import JobFolder
     from exporter.node.pod_devices import PodDevices
     from exporter.node.process_jobs import ProcessJobs
 
     if ProcessJobs(config.facts.rootfs / "proc", time.monotonic).usable():
-        yield Finding("ok", "jobs by process", "kernel lines that name a process name its job")
+        yield CheckResult("ok", "jobs by process", "kernel lines that name a process name its job")
     else:
         why = f"{config.facts.rootfs / 'proc'} does not show the node's processes; in a container, mount the node's /proc there"
-        yield Finding("note", "jobs by process", why)
+        yield CheckResult("note", "jobs by process", why)
     folder = JobFolder(config.jobs.dir)
     folder.refresh(time.time())
     if folder.failed:
-        yield Finding("bad", "jobs by GPU", folder.failed)
+        yield CheckResult("bad", "jobs by GPU", folder.failed)
     elif folder.exists:
-        yield Finding("ok", "jobs by GPU", f"{config.jobs.dir} has {counted(len(folder.jobs), 'job')}")
+        yield CheckResult("ok", "jobs by GPU", f"{config.jobs.dir} has {counted(len(folder.jobs), 'job')}")
     elif config.jobs.pod_resources is None:
-        yield Finding(
+        yield CheckResult(
             "note", "jobs by GPU", "neither the scheduler's hooks nor the kubelet tell them (docs/attribution.md)"
         )
     if config.jobs.pod_resources is not None:
         devices = PodDevices(config.jobs.pod_resources)
         devices.refresh(time.time(), wait=True)
-        yield Finding(
+        yield CheckResult(
             "ok" if devices.up else "bad", "jobs by GPU", devices.failed or "the kubelet tells which pod has which"
         )
 
 
-def _outputs(config: Config) -> Iterator[Finding]:
+def _outputs(config: Config) -> Iterator[CheckResult]:
     from exporter.outputs.reachability import check_outputs
 
     for result in check_outputs(config.outputs, flags.node_name(config.node)):
-        yield Finding(result.state, f"output {result.name}", result.message)
+        yield CheckResult(result.state, f"output {result.name}", result.message)
 
 
-def _clock(_config: Config) -> Iterator[Finding]:
+def _clock(_config: Config) -> Iterator[CheckResult]:
     if time.time() < 1_700_000_000:
-        yield Finding(
+        yield CheckResult(
             "bad", "clock", "the node's clock is before 2023; incidents cannot be joined with those of other nodes"
         )
         return
-    yield Finding("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    yield CheckResult("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     if ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES)) == TIME_ERROR:
         message = "is not synchronised, says the kernel: crashes of several nodes may appear in the wrong order"
-        yield Finding("note", "clock", f"{message}; run chrony or systemd-timesyncd")
+        yield CheckResult("note", "clock", f"{message}; run chrony or systemd-timesyncd")
 
 
-def _web(file: str | None) -> Iterator[Finding]:
+def _web(file: str | None) -> Iterator[CheckResult]:
     """Whether the daemon would accept its web configuration, and what it requires of clients."""
     from exporter.core.text.problems import InvalidInput
     from exporter.web.active_config import ActiveConfig
 
     if file is None:
-        yield Finding("note", "web", "no --web.config.file: whoever reaches the port can read and ask for a reload")
+        yield CheckResult("note", "web", "no --web.config.file: whoever reaches the port can read and ask for a reload")
         return
     try:
         web = ActiveConfig(Path(file).absolute())
     except InvalidInput as error:
         for problem in error.problems:
-            yield Finding("bad", "web", str(problem))
+            yield CheckResult("bad", "web", str(problem))
         return
-    yield Finding("ok", "web", f"{file}: {web.settings.summary}")
+    yield CheckResult("ok", "web", f"{file}: {web.settings.summary}")
     if Path(file).stat().st_mode & 0o004:
-        yield Finding("note", "web", f"{file} is open to all users: it holds password hashes; chmod 640")
+        yield CheckResult("note", "web", f"{file} is open to all users: it holds password hashes; chmod 640")
 
 
 CHECKS = {

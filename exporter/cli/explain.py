@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exporter.core.model import LogFormat, Match, SourceKind
     from exporter.node.this_node import ThisNode
 
-SHOWN_PLACES = 20
+SHOWN_LINES = 20
 LOG_BYTES = 64 << 20  # of a log that is explained: its lines are held in memory
 DUMP_BYTES = 64 << 20  # of all flight recorders' dumps beside a log: 128 ranks with 2,000 operations each
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.core.text.redact import redact
     from exporter.scan.reader import head
 
-    path, at = _place(options.line or "-")
+    path, at = _file_and_line(options.line or "-")
     if options.line in (None, "-"):
         text = sys.stdin.buffer.read().decode("utf-8", "backslashreplace")
     elif path:
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 _PATH = re.compile(r"\S*(?:/\S*|\.(?:log|out|err|txt|gz|bz2|xz|zst|jsonl))(?::\d+)?")  # what no line consists of
 
 
-def _place(text: str) -> tuple[str, int | None]:
+def _file_and_line(text: str) -> tuple[str, int | None]:
     """File and line number in `FILE:LINE`; "" if the text is not of that form."""
     if os.path.isfile(text):
         return text, None
@@ -166,14 +166,14 @@ def explain(
         form = form_of(encoded, kind)
     readings = list(read(lines, kind, form, pipeline))
     fact_lines = {} if form == "kmsg" else _lines_of_facts(readings)
-    parts = [NOT_AS_IT_LOOKS[kind]] if kind != kinds[0] else []
+    parts = [READ_AS[kind]] if kind != kinds[0] else []
     roots = [diagnosis for diagnosis in diagnoses if diagnosis.role == "root"]
     if at is not None:
         wanted = {d.caused_by or d.id for d in diagnoses if any(_is_at(match, at, log) for match in d.incident.matches)}
         if roots and not any(root.id in wanted for root in roots):
             begin = [d.incident.first.line for d in diagnoses if log is None or d.incident.first.path == log.path]
-            places = ", ".join(map(str, begin[:SHOWN_PLACES]))
-            parts.append(f"Line {at} is in no incident. Incidents begin at line {places}.")
+            line_numbers = ", ".join(map(str, begin[:SHOWN_LINES]))
+            parts.append(f"Line {at} is in no incident. Incidents begin at line {line_numbers}.")
             parts += _alone(lines[at - 1 : at], at, kind, catalogue, facts)
         roots = [root for root in roots if root.id in wanted]
     for root in roots:
@@ -212,10 +212,10 @@ def _alone(
     text = "".join(line)
     if not text.strip():
         return []
-    found = explain(text, "auto", catalogue, facts)
-    if not found.startswith(("line ", NOT_AS_IT_LOOKS["kernel"], NOT_AS_IT_LOOKS["job"])):
+    report = explain(text, "auto", catalogue, facts)
+    if not report.startswith(("line ", READ_AS["kernel"], READ_AS["job"])):
         return []
-    return [NOT_OF_THIS_LOG[log].format(at=at), found]
+    return [NOT_OF_THIS_LOG[log].format(at=at), report]
 
 
 class LocalLog(NamedTuple):
@@ -228,7 +228,7 @@ class LocalLog(NamedTuple):
 HINT = """Write what you find into a file, a line each (rocm_version: '6.2.3'), and give
 it with --facts FILE. On the node itself, --facts host finds most of it."""
 
-NOT_AS_IT_LOOKS = {
+READ_AS = {
     "kernel": "Read as a kernel log. In a job's log this does not count, since any user can write\n"
     "there; --source job reads it so.",
     "job": "Read as a job's log. In the kernel's log this does not count, since the kernel does\n"

@@ -50,7 +50,7 @@ def explanation(
     signature = catalogue.signatures[incident.signature]
     chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
     yield from incident_text.heading(
-        _place(incident, log), signature.title, signature.severity, incident.first.text, color=color
+        _location(incident, log), signature.title, signature.severity, incident.first.text, color=color
     )
     extent = [f"{incident.lines} lines"] if incident.lines > 1 else []
     extent += [f"{len(incident.ranks)} ranks"] if len(incident.ranks) > 1 else []
@@ -63,7 +63,7 @@ def explanation(
             yield from field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
         for leaf in distinct_evidence(chosen.against):
             yield from field("although", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
-    waiting = next((each.incident.waiting for each in (diagnosis, *cascades) if each.incident.waiting), ())
+    waiting = next((one.incident.waiting for one in (diagnosis, *cascades) if one.incident.waiting), ())
     for text in collective_texts(collectives_of(waiting)):
         yield from field("ranks", printable(text))
     for text in recorder:
@@ -75,13 +75,13 @@ def explanation(
     if diagnosis.remediation:
         yield from _emphasised(field("do", diagnosis.remediation), color=color)
     if cascades:
-        text = ", ".join(f"{c.incident.signature} ({_place(c.incident, log)})" for c in cascades)
+        text = ", ".join(f"{c.incident.signature} ({_location(c.incident, log)})" for c in cascades)
         yield from field("then", f"{text} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
         yield f"  {'read':<{INDENT}}{reference}"
 
 
-def _place(incident: Incident, log: str | None) -> str:
+def _location(incident: Incident, log: str | None) -> str:
     if log is None or incident.first.path == log:
         return f"line {incident.first.line}"
     return f"kernel log, {rfc3339(incident.first.happened)}"
@@ -308,13 +308,13 @@ def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Itera
         yield f"  -        counts only in {'kernel' if source == 'job' else 'job'} logs: {some}{more}"
     for verdict in reading.verdicts:
         if verdict.outcome != "no pattern":
-            yield from _verdict(verdict)
+            yield from _outcome_text(verdict)
     tried = [verdict.rule.id for verdict in reading.verdicts if verdict.outcome == "no pattern"]
     if tried:
         yield f"  -        no pattern matches of: {', '.join(tried)}"
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _outcome_text(verdict: Verdict) -> Iterator[str]:
     rule = verdict.rule
     descriptions = {
         "matched": f"matches /{_short(verdict.by)}/",
@@ -344,9 +344,9 @@ def _nearest(text: str, source: SourceKind, pipeline: Pipeline) -> Iterator[str]
     gates = pipeline.matcher.gates[source]
     for index, gate in enumerate(gates):
         literal = gate.literal.decode().lower()
-        found = difflib.SequenceMatcher(None, lowered, literal, autojunk=False).find_longest_match()
-        if found.size / len(literal) > ratio and pipeline.matcher.tried_under([index], source):
-            best, ratio = index, found.size / len(literal)
+        common = difflib.SequenceMatcher(None, lowered, literal, autojunk=False).find_longest_match()
+        if common.size / len(literal) > ratio and pipeline.matcher.tried_under([index], source):
+            best, ratio = index, common.size / len(literal)
     if best is not None:
         rules = ", ".join(rule.id for rule in pipeline.matcher.tried_under([best], source)[:3])
         yield f"  nearest  {gates[best].literal.decode()!r} of {rules}"

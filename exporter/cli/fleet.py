@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(source, "--journal", metavar="DIR", help="a folder that node journals are gathered in")
     flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
     fleet_options.add_prometheus(parser)
-    fleet_options.add_places(parser)
+    fleet_options.add_location_facts(parser)
     fleet_options.add_pull(parser)
     flags.add(
         parser,
@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if options.config_check:
         print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
         if config.pull is not None and config.pull.user is not None:
-            what = "each node sees this password, which reads all others; use pull.token_key_file (docs/journals.md)"
-            print(f"note: pull.user: {what}", file=sys.stderr)
+            advice = "each node sees this password, which reads all others; use pull.token_key_file (docs/journals.md)"
+            print(f"note: pull.user: {advice}", file=sys.stderr)
         if config.journal is not None and not config.journal.is_dir():
             print(
                 f"note: {config.journal} does not exist here; until it does, there is nothing to read", file=sys.stderr
@@ -145,7 +145,7 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
     from exporter.config.fleet import PrometheusConfig
 
     given: dict[str, Any] = {}
-    asked: dict[str, Any] = {
+    prometheus: dict[str, Any] = {
         name: Path(value).absolute() if name.endswith("_file") else value
         for name in PrometheusConfig.model_fields
         if name != "url" and (value := getattr(options, f"prometheus_{name}"))
@@ -155,9 +155,9 @@ def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig
     if options.prometheus:
         if not options.prometheus.startswith(("http://", "https://")):
             raise flags.UsageError(f"--prometheus: {options.prometheus!r} is not an http:// or https:// address")
-        given |= {"journal": None, "pull": None, "prometheus": PrometheusConfig(url=options.prometheus, **asked)}
-    elif config.prometheus is not None and asked and not options.journal:
-        given["prometheus"] = config.prometheus.model_copy(update=asked)
+        given |= {"journal": None, "pull": None, "prometheus": PrometheusConfig(url=options.prometheus, **prometheus)}
+    elif config.prometheus is not None and prometheus and not options.journal:
+        given["prometheus"] = config.prometheus.model_copy(update=prometheus)
     if not (options.journal or options.prometheus):
         pull = fleet_options.pull_config(config.pull, options)
         others = {"journal": None, "prometheus": None} if fleet_options.names_nodes(options) else {}

@@ -41,7 +41,7 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
+def add_location_facts(parser: argparse.ArgumentParser) -> None:
     """Add --places."""
     flags.add(
         parser, "--places", action="append", metavar="GLOB",
@@ -158,12 +158,12 @@ def pull_config(config: PullConfig | None, options: argparse.Namespace) -> PullC
         return None
     try:
         return PullConfig.model_validate({**base, **given})
-    except ValidationError as error:
+    except ValidationError as errors:
         problems = [
             Problem(
-                "command line", 1, 1, f"--pull.{'.'.join(str(part) for part in each['loc'])}".rstrip("."), each["msg"]
+                "command line", 1, 1, f"--pull.{'.'.join(str(part) for part in error['loc'])}".rstrip("."), error["msg"]
             )
-            for each in error.errors()
+            for error in errors.errors()
         ]
         raise InvalidInput(problems) from None
 

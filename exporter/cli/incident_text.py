@@ -82,15 +82,15 @@ def incident_text(
         lines += field("meanwhile", same_time(other["signature"], other["text"]), breaks=True)
     lines += field("do", record["remediation"]) if record["remediation"] else []
     if cascades:
-        names = ", ".join(f"{c['signature']} ({place(c, record)})" for c in cascades[:6])
+        names = ", ".join(f"{c['signature']} ({location(c, record)})" for c in cascades[:6])
         lines += field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
     return "\n".join(lines) + "\n"
 
 
 def waiting_texts(record: Mapping[str, Any], cascades: Iterable[Mapping[str, Any]]) -> list[str]:
     """Where the ranks wait, as an incident says, or else the first of its consequences that does."""
-    tellers = (each["collectives"] for each in (record, *cascades) if each.get("collectives"))
-    return [printable(text) for text in collective_texts(next(tellers, ()))]
+    collectives = (one["collectives"] for one in (record, *cascades) if one.get("collectives"))
+    return [printable(text) for text in collective_texts(next(collectives, ()))]
 
 
 def _notes(records: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> list[str]:
@@ -143,7 +143,7 @@ def same_time(signature: str, text: str) -> str:
     return f"{signature} on this node at the same time; nothing links it to this job: {clipped(text, 120)}"
 
 
-def place(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
+def location(record: Mapping[str, Any], beside: Mapping[str, Any]) -> str:
     """The place of a record relative to another: the file is only named if it differs."""
     return f"line {record['line']}" if record["path"] == beside["path"] else f"{record['path']}:{record['line']}"
 
@@ -167,9 +167,9 @@ def _without_cause(record: Mapping[str, Any], facts: str) -> list[str]:
     path = record["path"]
     if path == "-" or path != printable(path):
         return field("cause", "unknown: facts are missing; gpufault explain says which")
-    place = f"{path}:{record['line']}"
+    at = f"{path}:{record['line']}"
     given = "" if facts == "none" else f" --facts {shlex.quote(facts)}"
-    command = f"gpufault explain {shlex.quote(place)}{given}"
+    command = f"gpufault explain {shlex.quote(at)}{given}"
     return [*field("cause", "unknown: facts are missing; to see which:"), f"{' ' * (INDENT + 4)}$ {command}"]
 
 
@@ -182,9 +182,9 @@ def _because(evidence: Mapping[str, str]) -> str:
     return reason(evidence["what"], evidence["value"], evidence["why"])
 
 
-def reason(what: str, value: str, why: str, where: str = "") -> str:
+def reason(subject: str, value: str, why: str, where: str = "") -> str:
     """One piece of evidence, cut to fit."""
-    return evidence_text(what, clipped(value, 140), why, where)
+    return evidence_text(subject, clipped(value, 140), why, where)
 
 
 def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
@@ -226,8 +226,8 @@ def summary_table(roots: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> s
     """One row for each root cause (for unknown causes, each signature), the most frequent first."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for record in roots:
-        is_known = record["root_cause"] in catalogue.root_causes
-        key = (record["root_cause"], "") if is_known else (UNKNOWN, record["signature"])
+        has_cause = record["root_cause"] in catalogue.root_causes
+        key = (record["root_cause"], "") if has_cause else (UNKNOWN, record["signature"])
         groups.setdefault(key, []).append(record)
     years = {record["time"][:4] for record in roots if record["time_source"] in STAMPED}
     day = "%d %b" if len(years) == 1 else "%Y-%m"

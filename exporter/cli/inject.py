@@ -139,7 +139,7 @@ def _own_file(config: Config) -> Path:
             if pattern in mistakes or os.path.lexists(pattern):  # a log that is there is a job's
                 continue
             named = _WILD.sub(f"{NAME}-{secrets.token_hex(4)}", name)
-            folders = [found for found in sorted(glob.glob(folder)) if os.path.isdir(found)]
+            folders = [path for path in sorted(glob.glob(folder)) if os.path.isdir(path)]
             if folders:
                 return Path(folders[0], named)
             own = Path(_WILD.sub(NAME, folder))  # no job has logged yet
@@ -161,6 +161,6 @@ def _count(options: argparse.Namespace, source: str) -> float:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise OSError(f"{url}: {getattr(reason, 'strerror', None) or reason}; is the daemon running?") from error
-    wanted = re.compile(rf'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} (\S+)')
-    found = wanted.search(text)
-    return float(found[1]) if found else 0.0
+    sample = re.compile(rf'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} (\S+)')
+    match = sample.search(text)
+    return float(match[1]) if match else 0.0

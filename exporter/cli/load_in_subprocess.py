@@ -1,4 +1,4 @@
-"""Loads configuration and packs in a child process.
+"""Loads configuration and packs in a process process.
 
 pydantic and YAML take 17 MiB of memory. A daemon needs them only at the start and when it reloads, so it leaves them to a
 process that ends.
@@ -29,28 +29,28 @@ def load(options: argparse.Namespace, dry: Path | None = None) -> Loaded:
 
     dry: a folder for state and journal, instead of the configured ones, and no outputs.
     """
-    asked = argparse.Namespace(config_file=options.config_file, state_dir=options.state_dir, dry=dry)
-    child = subprocess.Popen(  # noqa: S603 (ourselves)
+    request = argparse.Namespace(config_file=options.config_file, state_dir=options.state_dir, dry=dry)
+    process = subprocess.Popen(  # noqa: S603 (ourselves)
         (sys.executable, "-P", "-m", __name__),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for the daemon, which then ends this process
     )
     try:
-        output, _ = child.communicate(pickle.dumps(asked), timeout=LOAD_SECONDS)
+        output, _ = process.communicate(pickle.dumps(request), timeout=LOAD_SECONDS)
     except subprocess.TimeoutExpired:
-        child.kill()  # and not waited for: it may be in a call that no signal ends
-        what = "a file of the configuration or of the packs, or the file system it is on, does not answer"
-        raise OSError(f"the configuration was not loaded within {LOAD_SECONDS:.0f} s: {what}") from None
-    if child.returncode:
-        raise OSError(f"the process that loads the configuration ended with {child.returncode}; its error is above")
+        process.kill()  # and not waited for: it may be in a call that no signal ends
+        reason = "a file of the configuration or of the packs, or the file system it is on, does not answer"
+        raise OSError(f"the configuration was not loaded within {LOAD_SECONDS:.0f} s: {reason}") from None
+    if process.returncode:
+        raise OSError(f"the process that loads the configuration ended with {process.returncode}; its error is above")
     answer: Loaded | InvalidInput | OSError = pickle.loads(output)  # noqa: S301 (of our own process)
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-def _load_here(options: argparse.Namespace) -> Loaded:
+def _load(options: argparse.Namespace) -> Loaded:
     from exporter.cli import options as flags
     from exporter.config import packs
     from exporter.config.plain import plain
@@ -75,9 +75,9 @@ def _isolated_in(folder: Path, config: Config) -> Config:
 
 
 def main() -> None:
-    """Answer the question on standard input: what was loaded, or the error."""
+    """Answer the request on standard input with the configuration and catalogue, or the error."""
     try:
-        answer: object = _load_here(pickle.load(sys.stdin.buffer))  # noqa: S301 (of the process that started this one)
+        answer: object = _load(pickle.load(sys.stdin.buffer))  # noqa: S301 (of the process that started this one)
     except (InvalidInput, OSError) as error:
         answer = error
     pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)

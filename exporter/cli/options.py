@@ -82,9 +82,9 @@ def refuse(options: argparse.Namespace, problems: Iterable[tuple[Loc, str]]) -> 
     from exporter.core.text.yaml_text import parse
 
     name = config_file(options)
-    if (found := list(problems)) and name is not None:
+    if (located := list(problems)) and name is not None:
         document = parse(_text(name), name)
-        raise InvalidInput([document.problem(loc, what) for loc, what in found])
+        raise InvalidInput([document.problem(loc, message) for loc, message in located])
 
 
 def _text(name: str) -> str:
@@ -147,7 +147,7 @@ def moment(flag: str, text: str | None) -> float | None:
     if re.fullmatch(r"\d+(?:\.\d+)?", text):
         return float(text)
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(f"{flag}: invalid time {text!r}; use 2026-06-01T00:00:00Z or Unix seconds") from error
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

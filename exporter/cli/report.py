@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(parser, "--alerts.selector", metavar="MATCHERS", help="which alerts count; default: all of Gpufault")
     fleet_options.add_prometheus(parser)
-    fleet_options.add_places(parser)
+    fleet_options.add_location_facts(parser)
     parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
     parser.add_argument(
@@ -108,9 +108,9 @@ def run(options: argparse.Namespace) -> int:
         if correlated is not None:
             earlier = remember(correlated, remembered)
             remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-        found = to_json(correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue)))
+        correlation = to_json(correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue)))
         titles = titles_of(catalogue)
-        review = overview(db, loaded.window, found, titles, compare=options.compare == "previous")
+        review = overview(db, loaded.window, correlation, titles, compare=options.compare == "previous")
         if correlated is not None and review.before is not None:
             before = overview(db, review.before, to_json(correlated), titles, compare=False)
             review = replace(review, actions=carried_over(review, before))
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output or not _is_delivered(options):
         _write(_rendered(form, options.table, review, titles, notes), options.output)
     if _is_delivered(options):
-        markdown, page = (_rendered(each, "", review, titles, notes) for each in ("md", "html"))
+        markdown, page = (_rendered(form, "", review, titles, notes) for form in ("md", "html"))
         _deliver(options, review, markdown, page)
     return 0
 
@@ -141,7 +141,9 @@ def _alerts(options: argparse.Namespace, db: DuckDBPyConnection, window: Window)
             )
     except NoAnswer as error:
         return AlertQuality(missing=str(error))
-    return alert_quality(db, fired, missing="; ".join(f"{options.prometheus} warns: {each}" for each in api.warnings))
+    return alert_quality(
+        db, fired, missing="; ".join(f"{options.prometheus} warns: {warning}" for warning in api.warnings)
+    )
 
 
 def _rendered(
@@ -224,7 +226,7 @@ def _check_delivery(options: argparse.Namespace) -> None:
         raise flags.UsageError("--delivery.link: is not an http:// or https:// address")
 
 
-def _deliver(options: argparse.Namespace, found: Overview, markdown: str, page: str) -> None:
+def _deliver(options: argparse.Namespace, review: Overview, markdown: str, page: str) -> None:
     """Send it to every receiver, whatever the others answer. Raises NotDelivered, UsageError, OSError."""
     from exporter.fleet.report.messages import email_message, slack_payload
 
@@ -232,10 +234,10 @@ def _deliver(options: argparse.Namespace, found: Overview, markdown: str, page: 
     link = options.delivery_link or ""
     sends: list[Callable[[], None]] = []
     if options.webhook_url_file:
-        sends.append(lambda: _post(options, json.dumps(slack_payload(found, markdown, link)).encode()))
+        sends.append(lambda: _post(options, json.dumps(slack_payload(review, markdown, link)).encode()))
     if options.email_to:
         message = email_message(
-            found, markdown, page, sender=options.email_from, recipients=options.email_to, link=link
+            review, markdown, page, sender=options.email_from, recipients=options.email_to, link=link
         )  # fmt: skip
         sends.append(lambda: _mail(options, message))
     for send in sends:

@@ -111,9 +111,9 @@ def _report_valid(options: argparse.Namespace, config: Config, catalogue: Catalo
     from exporter.daemon.source_factory import settings_of_all
     from exporter.sources.files.discovery import WILDCARD
 
-    what = flags.config_file(options) or "no configuration file; the default configuration"
+    checked = flags.config_file(options) or "no configuration file; the default configuration"
     held = f"{counted(len(config.sources), 'source')}, {counted(len(catalogue.signatures), 'signature')}"
-    print(f"{what} is valid: {held}")
+    print(f"{checked} is valid: {held}")
     if web.is_file:
         print(f"{options.web_config_file} is valid: {web.settings.summary}")
     for name, settings in settings_of_all(config).items():

@@ -24,7 +24,7 @@ from exporter.scan.decompress import is_archive
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
     from exporter.node.this_node import ThisNode
-    from exporter.scan.engines.base import Engine
+    from exporter.scan.engines.base import ScanEngine
     from exporter.scan.plan import Unread
     from exporter.scan.run import Summary
 
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     here, facts = facts_named(options.facts, catalogue)
     node = flags.node_name()
     logs: Iterator[Wanted | Unread] = (
-        found if isinstance(found, Unread) else Wanted(found, options.source) for found in expand(options.paths)
+        path if isinstance(path, Unread) else Wanted(path, options.source) for path in expand(options.paths)
     )
     workers = _workers(options)
     with Progress(options.paths, options.progress) as progress:
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if summary.diagnoses else 3 if summary.unread else 0
 
 
-def _workers(options: argparse.Namespace) -> Engine | int:
+def _workers(options: argparse.Namespace) -> ScanEngine | int:
     """The engine that reads the logs. Raises Unusable."""
     if options.engine == "dask":
         from exporter.scan.engines.dask import Dask
@@ -183,10 +183,10 @@ def facts_named(which: str, catalogue: Catalogue) -> tuple[ThisNode | None, Mapp
 
         here = ThisNode()
         return here, here.facts
-    return None, read_facts(which, _known_facts(catalogue))
+    return None, read_facts(which, _fact_names(catalogue))
 
 
-def _known_facts(catalogue: Catalogue) -> frozenset[str]:
+def _fact_names(catalogue: Catalogue) -> frozenset[str]:
     """The names of facts that this version reads or asks for."""
     from exporter.core.catalogue.pack_types import leaf_conditions
     from exporter.core.facts import process
@@ -196,7 +196,7 @@ def _known_facts(catalogue: Catalogue) -> frozenset[str]:
     return frozenset({*FACTS, *process.FACTS, *(leaf.fact for leaf in leaves if leaf.fact)})
 
 
-def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
+def read_facts(path: str, names: Collection[str] = ()) -> Mapping[str, str]:
     """Facts from a JSON or YAML mapping.
 
     Raises InvalidInput with the place of each value that is not text, and of each name that is probably a misspelt known
@@ -223,8 +223,8 @@ def read_facts(path: str, known: Collection[str] = ()) -> Mapping[str, str]:
         if isinstance(value, dict | list)
     ]
     for name in data:
-        if known and isinstance(name, str) and name not in known and not name.startswith("env."):
-            meant = [near for near in get_close_matches(name, known, 1, cutoff=0.85) if near not in data]
+        if names and isinstance(name, str) and name not in names and not name.startswith("env."):
+            meant = [near for near in get_close_matches(name, names, 1, cutoff=0.85) if near not in data]
             problems += [document.problem((name,), f"unknown fact; did you mean {near}?") for near in meant]
     if problems:
         raise InvalidInput(sorted(problems, key=lambda problem: (problem.line, problem.col)))

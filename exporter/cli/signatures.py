@@ -92,15 +92,15 @@ def _list(options: argparse.Namespace) -> int:
     from exporter.config import packs
 
     catalogue = packs.load(flags.pack_folders(options))
-    found = [
+    selected = [
         signature
         for signature in sorted(catalogue.signatures.values(), key=lambda s: (s.vendor, s.layer, s.id))
         if options.vendor in (None, signature.vendor)
         and options.layer in (None, signature.layer)
         and options.severity in (None, signature.severity)
     ]
-    width = max((len(signature.id) for signature in found), default=0)
-    for signature in found:
+    width = max((len(signature.id) for signature in selected), default=0)
+    for signature in selected:
         row = {"id": signature.id, "vendor": signature.vendor, "layer": signature.layer, "severity": signature.severity}
         pack = catalogue.pack_of[signature.id]
         if options.format == "json":
@@ -178,13 +178,13 @@ def _new(options: argparse.Namespace) -> int:
 
 def _defined_in(loaded: LoadedPacks, item: Signature | RootCause) -> str:
     """The file and line of an item, and what it replaces."""
-    places = [
+    problems = [
         file.document.problem(loc, "")
         for file in (*loaded.own, *loaded.builtin)
         for loc, other in file.items()
         if other.id == item.id and type(other) is type(item)
     ]
-    locations = [f"{place.file}:{place.line}" for place in places]
+    locations = [f"{problem.file}:{problem.line}" for problem in problems]
     return f"defined in {locations[0]}" + (f", in the place of {locations[1]}" if item.override else "")
 
 
@@ -296,8 +296,8 @@ def _diff(options: argparse.Namespace) -> int:
     for change in changes:
         print(change)
     if beside:
-        ways = {"added": "adds", "replaced": "replaces", "shadowed": "shadows", "overlaps": "overlaps"}
-        counts = [f"{verb} {sum(change.how == how for change in changes)}" for how, verb in ways.items()]
+        verbs = {"added": "adds", "replaced": "replaces", "shadowed": "shadows", "overlaps": "overlaps"}
+        counts = [f"{verb} {sum(change.how == how for change in changes)}" for how, verb in verbs.items()]
         print(f"{options.new}, beside the built-in packs: {', '.join(counts)}", file=sys.stderr)
     elif not changes:
         print("no differences", file=sys.stderr)

@@ -15,7 +15,7 @@ from exporter.cli.options import moment, seconds
 from exporter.core.text.counted import counted
 
 if TYPE_CHECKING:
-    from exporter.demo.simulator import Fleet, Plan
+    from exporter.demo.simulator import Fleet, FleetPlan
 
 DESCRIPTION = (
     "Writes the journals of a simulated fleet into a new or empty folder, for `gpufault correlate --journal`, or what a "
@@ -110,11 +110,11 @@ def _too_small(options: argparse.Namespace) -> str | None:
     return next((name for name, value in _given(options).items() if value < least.get(name, 0)), None)
 
 
-def _plan(options: argparse.Namespace) -> Plan:
+def _plan(options: argparse.Namespace) -> FleetPlan:
     """The plan of a case, or the usual one, with what the command line changes. Raises InvalidInput."""
     from exporter.demo import review_case
     from exporter.demo.founding_cases import CASES
-    from exporter.demo.simulator import PLANTED_RATE, Plan, random_causes, random_rollouts, random_team
+    from exporter.demo.simulator import PLANTED_RATE, FleetPlan, random_causes, random_rollouts, random_team
 
     given: dict[str, Any] = _given(options)
     if options.heartbeat:
@@ -126,7 +126,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     if options.case == review_case.NAME:
         usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
     else:
-        usual = CASES.get(options.case) or Plan()
+        usual = CASES.get(options.case) or FleetPlan()
     plan = replace(usual, **given, busy_tied=options.busy_tied, without_jobs=options.without_jobs)
     if (end := moment("--end", options.end)) is not None:
         plan = replace(plan, start=end - plan.days * 86400)

@@ -30,7 +30,7 @@ DESCRIPTION = (
 SINCE = "7d"
 PACKED = (".parquet", ".duckdb")  # what only DuckDB reads
 TIME, WHERE, NOTE = 17, 14, 14  # columns
-MAX_WHAT = 400
+MAX_DESCRIPTION = 400
 ALIGNED = 70  # columns; one long title does not push what follows it out of sight
 KINDS = {"job_end": "failed job", "node_check": "node check", "boot": "reboot", "silent": "silence"}
 COLORS = {"infrastructure": "33", "workload": "36"}
@@ -68,19 +68,19 @@ def run(options: argparse.Namespace) -> int:
             "WHERE node = ?",
             [options.name],
         ).fetchone()
-        found = of_node(db, options.name, window) if is_node else of_job(db, options.name, window)
-    if not is_node and not found:
+        events = of_node(db, options.name, window) if is_node else of_job(db, options.name, window)
+    if not is_node and not events:
         print(f"gpufault timeline: no node or job {one_line(options.name)!r} in this window", file=sys.stderr)
         return 1
     if options.format == "json":
-        print(json.dumps([asdict(each) for each in found], indent=1))
+        print(json.dumps([asdict(event) for event in events], indent=1))
         return 0
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    whats = [one_line(_what(each, catalogue)) for each in found]
-    room = _room(max(map(len, whats), default=0))
-    for each, what in zip(found, whats, strict=True):
-        print(_line(each, what, room, is_node=bool(is_node), color=color))
-    if not found:
+    descriptions = [one_line(_description(event, catalogue)) for event in events]
+    room = _room(max(map(len, descriptions), default=0))
+    for event, description in zip(events, descriptions, strict=True):
+        print(_line(event, description, room, is_node=bool(is_node), color=color))
+    if not events:
         print("nothing happened in this window")
     return 0
 
@@ -102,27 +102,27 @@ def _tables(folder: Path) -> AbstractContextManager[Any]:
 def _room(longest: int) -> int:
     """Columns for what happened: as many as the terminal has left; in a file or a pipe nothing is cut."""
     columns = shutil.get_terminal_size((0, 0)).columns
-    return min(longest, max(columns - TIME - WHERE - NOTE - 6, 20)) if columns else min(longest, MAX_WHAT)
+    return min(longest, max(columns - TIME - WHERE - NOTE - 6, 20)) if columns else min(longest, MAX_DESCRIPTION)
 
 
-def _line(each: Happening, what: str, room: int, *, is_node: bool, color: bool) -> str:
+def _line(event: Happening, description: str, room: int, *, is_node: bool, color: bool) -> str:
     """`20 Nov 06:41:12Z  kernel        NVLink fault, GPU 3b:00        infrastructure`."""
-    at = f"{datetime.fromtimestamp(each.time, UTC):%d %b %H:%M:%SZ}"
-    kind = f"job {each.job}" if each.kind == "job" and each.job else KINDS.get(each.kind, each.kind)
-    where = clipped(kind if is_node else each.node, WHERE)
+    at = f"{datetime.fromtimestamp(event.time, UTC):%d %b %H:%M:%SZ}"
+    kind = f"job {event.job}" if event.kind == "job" and event.job else KINDS.get(event.kind, event.kind)
+    where = clipped(kind if is_node else event.node, WHERE)
     note = clipped(
-        "" if each.id is None else "consequence" if each.role == "cascade" else each.verdict or "unclear", NOTE
+        "" if event.id is None else "consequence" if event.role == "cascade" else event.verdict or "unclear", NOTE
     )
-    what = f"{clipped(what, room):<{min(room, ALIGNED)}}" if note else clipped(what, room + NOTE)
-    code = "2" if each.role == "cascade" else COLORS.get(note, "2")
-    return f"{at}  {where:<{WHERE}}  {what}  {paint(note, code, color)}".rstrip()
+    description = f"{clipped(description, room):<{min(room, ALIGNED)}}" if note else clipped(description, room + NOTE)
+    code = "2" if event.role == "cascade" else COLORS.get(note, "2")
+    return f"{at}  {where:<{WHERE}}  {description}  {paint(note, code, color)}".rstrip()
 
 
-def _what(each: Happening, catalogue: Catalogue) -> str:
-    if each.kind == "silent" and each.end is not None:
-        return f"no heartbeat for {(each.end - each.time) / 3600:.1f} h"
-    if each.id is None and each.kind != "node_check":
-        return each.what
-    named = [id_ for id_ in (each.shown, each.what) if id_ in catalogue.root_causes or id_ in catalogue.signatures]
-    what = (catalogue.title(named[0]) if named else each.what) + (f", GPU {each.gpu}" if each.gpu else "")
-    return f"fails: {what}; {each.note}" if each.kind == "node_check" else what
+def _description(event: Happening, catalogue: Catalogue) -> str:
+    if event.kind == "silent" and event.end is not None:
+        return f"no heartbeat for {(event.end - event.time) / 3600:.1f} h"
+    if event.id is None and event.kind != "node_check":
+        return event.what
+    named = [id_ for id_ in (event.shown, event.what) if id_ in catalogue.root_causes or id_ in catalogue.signatures]
+    description = (catalogue.title(named[0]) if named else event.what) + (f", GPU {event.gpu}" if event.gpu else "")
+    return f"fails: {description}; {event.note}" if event.kind == "node_check" else description

@@ -57,25 +57,25 @@ def run(options: argparse.Namespace) -> int:
 
     since, interval = seconds("--since", options.since), seconds("--interval", options.interval)
     console = Console()
-    found = collect(options, time.time() - since)
-    for failure in found.failures:
+    collected = collect(options, time.time() - since)
+    for failure in collected.failures:
         print(f"gpufault top: {failure}", file=sys.stderr)
-    if options.once or not found.answered:
-        if found.answered:
-            console.print(table(found.incidents, options.since))
-        return 0 if found.answered else 3
-    with Live(table(found.incidents, options.since), console=console, auto_refresh=False) as live:
+    if options.once or not collected.answered:
+        if collected.answered:
+            console.print(table(collected.incidents, options.since))
+        return 0 if collected.answered else 3
+    with Live(table(collected.incidents, options.since), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            found = collect(options, time.time() - since)
-            live.update(table(found.incidents, options.since, found.failures), refresh=True)
+            collected = collect(options, time.time() - since)
+            live.update(table(collected.incidents, options.since, collected.failures), refresh=True)
 
 
 def collect(options: argparse.Namespace, start: float) -> Collected:
     """The root incidents since `start` from all addresses. An incident that does not pass is counted as a failure."""
     from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
 
-    found: dict[tuple[str, str | None, str], tuple[str, IncidentRecord]] = {}
+    incidents: dict[tuple[str, str | None, str], tuple[str, IncidentRecord]] = {}
     failures: list[str] = []
     answered = False
     for url in options.url or [URL]:
@@ -91,12 +91,12 @@ def collect(options: argparse.Namespace, start: float) -> Collected:
                     continue
                 if incident.role == "root":
                     title = _title(incident, given.get("cause"), titles)
-                    found[incident.node, incident.id, title] = title, incident
+                    incidents[incident.node, incident.id, title] = title, incident
             answered = True
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             failures.append(printable(f"{url}: {getattr(error, 'reason', None) or error}"))
         failures += [printable(f"{url}: incidents refused: {count}: {why}") for why, count in sorted(refused.items())]
-    return Collected(list(found.values()), failures, answered)
+    return Collected(list(incidents.values()), failures, answered)
 
 
 def table(incidents: Iterable[tuple[str, IncidentRecord]], since: str, failures: Sequence[str] = ()) -> Table:
@@ -112,7 +112,7 @@ def table(incidents: Iterable[tuple[str, IncidentRecord]], since: str, failures:
     )
     for head, justify in (("Cause", "left"), ("Incidents", "right"), ("Nodes", "left"), ("Last (UTC)", "left")):
         shown.add_column(head, justify="right" if justify == "right" else "left")
-    for title, group in sorted(by_cause.items(), key=lambda each: (-len(each[1]), each[0])):
+    for title, group in sorted(by_cause.items(), key=lambda row: (-len(row[1]), row[0])):
         nodes = Counter(incident.node for incident in group).most_common()
         named = ", ".join(f"{node} ({count})" for node, count in nodes[:NODES])
         more = f" and {len(nodes) - NODES} more" if len(nodes) > NODES else ""

@@ -58,25 +58,25 @@ def run(options: argparse.Namespace) -> int:
     from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 
     window = seconds("--window", options.window) if options.window else None
-    looked = Looked()
+    coverage = Coverage()
     oldest = time.time() - window if window else 0.0
     clusters = UnknownClusters()
     seen: set[str] = set()  # a record is written again when later lines change it
-    for at, record in unknown_records(options, oldest, looked):
+    for at, record in unknown_records(options, oldest, coverage):
         id_ = str(record.get("id", ""))
         if at >= oldest and (not id_ or id_ not in seen):
             seen.add(id_)
             clusters.add(record, at)
-    if not (looked.logs or looked.unread):
-        looked.unread.append("no log and no journal there")
-    for what in looked.unread:
-        print(printable(f"gpufault unknowns: {what}"), file=sys.stderr)
-    if looked.unread and not clusters.clusters():
+    if not (coverage.logs or coverage.unread):
+        coverage.unread.append("no log and no journal there")
+    for message in coverage.unread:
+        print(printable(f"gpufault unknowns: {message}"), file=sys.stderr)
+    if coverage.unread and not clusters.clusters():
         return 3
     if options.format == "json":
         print(json.dumps(_as_json(clusters), ensure_ascii=False))
     else:
-        print("\n".join(map(printable, _as_text(clusters, looked))))
+        print("\n".join(map(printable, _as_text(clusters, coverage))))
     return 1 if clusters.clusters() else 0
 
 
@@ -84,43 +84,43 @@ def _as_json(clusters: UnknownClusters) -> dict[str, Any]:
     return {
         "clusters": [
             {
-                "kind": each.kind,
-                "type": each.type,
-                "template": each.template,
-                "count": each.count,
-                "nodes": sorted(each.nodes),
-                "jobs": sorted(each.jobs),
-                "first": _utc(each.first),
-                "last": _utc(each.last),
-                "new": clusters.is_new(each),
-                "example": {"text": each.examples[0], "path": each.path, "line": each.line},
-                "begin_signature": None if each.kind == REPORT else _begin(each),
+                "kind": cluster.kind,
+                "type": cluster.type,
+                "template": cluster.template,
+                "count": cluster.count,
+                "nodes": sorted(cluster.nodes),
+                "jobs": sorted(cluster.jobs),
+                "first": _utc(cluster.first),
+                "last": _utc(cluster.last),
+                "new": clusters.is_new(cluster),
+                "example": {"text": cluster.examples[0], "path": cluster.path, "line": cluster.line},
+                "begin_signature": None if cluster.kind == REPORT else _begin(cluster),
             }
-            for each in clusters.clusters()
+            for cluster in clusters.clusters()
         ],
         "unclustered": clusters.unclustered,
     }
 
 
-def _as_text(clusters: UnknownClusters, looked: Looked) -> list[str]:
-    every = clusters.clusters()
-    if not every:
-        return ["Every crash has a signature." if looked.has_crashes else "No crash found."]
+def _as_text(clusters: UnknownClusters, coverage: Coverage) -> list[str]:
+    listed = clusters.clusters()
+    if not listed:
+        return ["Every crash has a signature." if coverage.has_crashes else "No crash found."]
     lines = []
-    for number, each in enumerate(every[:MAX_SHOWN], 1):
-        jobs = f", {counted(len(each.jobs), 'job')}" if each.jobs else ""
-        where = f"{counted(each.count, 'crash', 'crashes')} on {counted(len(each.nodes), 'node')}{jobs}"
-        new = "; new" if clusters.is_new(each) else ""
+    for number, cluster in enumerate(listed[:MAX_SHOWN], 1):
+        jobs = f", {counted(len(cluster.jobs), 'job')}" if cluster.jobs else ""
+        where = f"{counted(cluster.count, 'crash', 'crashes')} on {counted(len(cluster.nodes), 'node')}{jobs}"
+        new = "; new" if clusters.is_new(cluster) else ""
         lines += [
-            f"{number}. {each.template}",
-            f"   {where}; first {_utc(each.first)}, last {_utc(each.last)}{new}",
-            f"   example: {each.path}{f':{each.line}' if each.line else ''}",
+            f"{number}. {cluster.template}",
+            f"   {where}; first {_utc(cluster.first)}, last {_utc(cluster.last)}{new}",
+            f"   example: {cluster.path}{f':{cluster.line}' if cluster.line else ''}",
             "   only this report of its end is known; read the log above it, or send its standard error there"
-            if each.kind == REPORT
-            else f"   begin a signature: {_begin(each)}",
+            if cluster.kind == REPORT
+            else f"   begin a signature: {_begin(cluster)}",
         ]
-    if len(every) > MAX_SHOWN:
-        lines.append(f"and {counted(len(every) - MAX_SHOWN, 'more cluster')}; --format json lists them")
+    if len(listed) > MAX_SHOWN:
+        lines.append(f"and {counted(len(listed) - MAX_SHOWN, 'more cluster')}; --format json lists them")
     if clusters.unclustered:
         lines.append(f"and {counted(clusters.unclustered, 'crash', 'crashes')} of still other templates")
     return lines
@@ -142,11 +142,11 @@ TIMEOUT_SECONDS = 30.0
 WITHOUT_REASON = ("crash_without_message", "killed_without_message", "named_process_died")  # causes that know no more
 REPORT = "report"  # the kind of a death that only a launcher or a shell reports
 
-Found = Iterator[tuple[float, Mapping[str, Any]]]  # records with their times
+TimedRecords = Iterator[tuple[float, Mapping[str, Any]]]  # records with their times
 
 
 @dataclass(slots=True)
-class Looked:
+class Coverage:
     """What was looked at: whether it holds any crash, and what could not be read."""
 
     logs: int = 0
@@ -154,7 +154,7 @@ class Looked:
     unread: list[str] = field(default_factory=list)
 
 
-def unknown_records(options: argparse.Namespace, oldest: float, looked: Looked) -> Found:
+def unknown_records(options: argparse.Namespace, oldest: float, coverage: Coverage) -> TimedRecords:
     """The records of unknown crashes that all paths and addresses have since a time."""
     from exporter.config import packs
 
@@ -163,18 +163,18 @@ def unknown_records(options: argparse.Namespace, oldest: float, looked: Looked) 
     logs = []
     for given in options.paths:
         path = Path(given)
-        files = sorted(each for each in path.rglob("*.jsonl*") if each.name.endswith(JOURNALS)) if path.is_dir() else []
+        files = sorted(file for file in path.rglob("*.jsonl*") if file.name.endswith(JOURNALS)) if path.is_dir() else []
         if path.is_dir() and (parquet := next(path.rglob("*.parquet"), None)):
-            looked.unread.append(f"{parquet}: no Parquet is read here; give the journals that it was made of")
+            coverage.unread.append(f"{parquet}: no Parquet is read here; give the journals that it was made of")
         if given.startswith(("http://", "https://")):
-            yield from _of_address(given, options, oldest, reports, looked)
+            yield from _of_address(given, options, oldest, reports, coverage)
         elif files or path.name.endswith(JOURNALS):
             for file in files or (path,):
-                yield from _in_file(file, reports, looked)
+                yield from _in_file(file, reports, coverage)
         elif not (path.is_dir() and parquet):
             logs.append(given)
     if logs:
-        yield from _in_logs(logs, catalogue, reports, looked)
+        yield from _in_logs(logs, catalogue, reports, coverage)
 
 
 def _only_reports(signature: Signature, catalogue: Catalogue) -> bool:
@@ -191,7 +191,7 @@ def _is_unknown(record: Mapping[str, Any], reports: frozenset[str]) -> bool:
     return record["signature"] in reports and record["role"] == "root" and record["verdict"] in (None, "unclear")
 
 
-def _rows(record: Mapping[str, Any], at: float, reports: frozenset[str]) -> Found:
+def _rows(record: Mapping[str, Any], at: float, reports: frozenset[str]) -> TimedRecords:
     """The record, with what it is clustered by; nothing if it is not of an unknown crash."""
     if not _is_unknown(record, reports):
         return
@@ -201,16 +201,16 @@ def _rows(record: Mapping[str, Any], at: float, reports: frozenset[str]) -> Foun
     yield at, {**record, "captures": captures}
 
 
-def _in_file(file: Path, reports: frozenset[str], looked: Looked) -> Found:
+def _in_file(file: Path, reports: frozenset[str], coverage: Coverage) -> TimedRecords:
     from exporter.scan.reader import ByLines, open_log
 
     bad = 0
     wanted = re.compile("|".join(map(re.escape, (UNRECOGNISED, *reports))).encode())
     try:
         with open_log(str(file)) as data, io.BufferedReader(ByLines(data)) as lines:
-            looked.logs += 1
+            coverage.logs += 1
             for line in lines:
-                looked.has_crashes = looked.has_crashes or b'"root"' in line
+                coverage.has_crashes = coverage.has_crashes or b'"root"' in line
                 if not wanted.search(line):
                     continue
                 try:
@@ -221,24 +221,24 @@ def _in_file(file: Path, reports: frozenset[str], looked: Looked) -> Found:
                 if isinstance(record, IncidentRecord):
                     yield from _rows(record.model_dump(), record.time, reports)
     except OSError as error:
-        looked.unread.append(f"{file}: {error.strerror or error}")
+        coverage.unread.append(f"{file}: {error.strerror or error}")
     if bad:
-        looked.unread.append(f"{file}: {bad} lines are not records; they are left out")
+        coverage.unread.append(f"{file}: {bad} lines are not records; they are left out")
 
 
-def _in_logs(paths: Sequence[str], catalogue: Catalogue, reports: frozenset[str], looked: Looked) -> Found:
+def _in_logs(paths: Sequence[str], catalogue: Catalogue, reports: frozenset[str], coverage: Coverage) -> TimedRecords:
     from exporter.core.diagnosis.records import incident_record, writable
     from exporter.core.text.redact import hide_secrets
     from exporter.scan.plan import Unread, Wanted, expand
     from exporter.scan.run import scan
 
     node = flags.node_name()
-    found = (each if isinstance(each, Unread) else Wanted(each, "auto") for each in expand(paths))
+    logs = (path if isinstance(path, Unread) else Wanted(path, "auto") for path in expand(paths))
     summary = scan(
-        found, catalogue, node=node, facts={}, report_unread=lambda one: looked.unread.append(f"{one.path}: {one.why}")
+        logs, catalogue, node=node, facts={}, report_unread=lambda one: coverage.unread.append(f"{one.path}: {one.why}")
     )
-    looked.logs += summary.files
-    looked.has_crashes = looked.has_crashes or bool(summary.diagnoses)
+    coverage.logs += summary.files
+    coverage.has_crashes = coverage.has_crashes or bool(summary.diagnoses)
     for diagnosis in summary.diagnoses or ():
         if diagnosis.incident.signature in {UNRECOGNISED, *reports}:
             first = diagnosis.incident.first
@@ -246,7 +246,9 @@ def _in_logs(paths: Sequence[str], catalogue: Catalogue, reports: frozenset[str]
             yield from _rows({**record, "path": writable(hide_secrets(first.path))}, first.happened, reports)
 
 
-def _of_address(url: str, options: argparse.Namespace, oldest: float, reports: frozenset[str], looked: Looked) -> Found:
+def _of_address(
+    url: str, options: argparse.Namespace, oldest: float, reports: frozenset[str], coverage: Coverage
+) -> TimedRecords:
     """From a fleet service, which lists lines without templates, or from a node daemon."""
     base = url.rstrip("/")
     listed = _of_service
@@ -262,35 +264,35 @@ def _of_address(url: str, options: argparse.Namespace, oldest: float, reports: f
             for incident in rows:
                 path = incident.path or f"{base}/incidents/{incident.id}"  # all that a fleet service knows of it
                 yield from _rows({**incident.model_dump(), "path": path}, incident.time, reports)
-        looked.logs += 1
-        looked.has_crashes = True  # or there may be none: the lists are of these signatures alone
+        coverage.logs += 1
+        coverage.has_crashes = True  # or there may be none: the lists are of these signatures alone
     except PermissionError as error:
-        looked.unread.append(f"{url}: {error}")
+        coverage.unread.append(f"{url}: {error}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         why = getattr(error, "reason", None) or error
-        looked.unread.append(f"{url}: no list of incidents; is it a fleet service or a node daemon? ({why})")
+        coverage.unread.append(f"{url}: no list of incidents; is it a fleet service or a node daemon? ({why})")
 
 
 def _of_service(base: str, options: argparse.Namespace, oldest: float, signature: str) -> Iterator[IncidentRecord]:
     offset: int | None = 0
-    asked: dict[str, Any] = {"signature": signature, "sort": "time", "start": f"{oldest:.0f}", "limit": ROWS}
+    query: dict[str, Any] = {"signature": signature, "sort": "time", "start": f"{oldest:.0f}", "limit": ROWS}
     while offset is not None:
-        answer = _ask(f"{base}/api/v1/incidents?{urlencode({**asked, 'offset': offset})}", options)
-        offset, asked["end"] = answer["next_offset"], answer["window"]["end"]  # later crashes shift no page
+        answer = _ask(f"{base}/api/v1/incidents?{urlencode({**query, 'offset': offset})}", options)
+        offset, query["end"] = answer["next_offset"], answer["window"]["end"]  # later crashes shift no page
         yield from map(incident_of, answer["incidents"])
 
 
 def _of_node(base: str, options: argparse.Namespace, oldest: float, signature: str) -> Iterator[IncidentRecord]:
-    asked: dict[str, Any] = {"signature": signature, "since": f"{oldest:.0f}", "limit": ROWS}
+    query: dict[str, Any] = {"signature": signature, "since": f"{oldest:.0f}", "limit": ROWS}
     while True:
-        answer = _ask(f"{base}/api/v1/incidents?{urlencode(asked)}", options)
+        answer = _ask(f"{base}/api/v1/incidents?{urlencode(query)}", options)
         if answer["incidents"] and not answer["lines_shown"]:
-            what = "it shows lines of logs only to its users; give --user and --password-file"
-            raise PermissionError(f"{what}, or on the node the folder of its journal")
+            message = "it shows lines of logs only to its users; give --user and --password-file"
+            raise PermissionError(f"{message}, or on the node the folder of its journal")
         yield from map(incident_of, answer["incidents"])
         if not answer["next"]:
             return
-        asked["before"] = answer["next"]
+        query["before"] = answer["next"]
 
 
 def _ask(url: str, options: argparse.Namespace) -> Any:

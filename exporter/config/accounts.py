@@ -12,8 +12,8 @@ SERVICE_ACCOUNTS = ("root", "slurm", "nobody")
 
 def uids_of(accounts: Iterable[str]) -> frozenset[int]:
     """The user ids of accounts given by name or number. Names unknown on this machine are ignored: they own no files here."""
-    found = set()
+    uids = set()
     for account in accounts:
         with contextlib.suppress(KeyError):
-            found.add(int(account) if account.isdecimal() else pwd.getpwnam(account).pw_uid)
-    return frozenset(found)
+            uids.add(int(account) if account.isdecimal() else pwd.getpwnam(account).pw_uid)
+    return frozenset(uids)

@@ -51,11 +51,11 @@ class StoreConfig(Section):
     interval: Seconds = Field(default=30.0, description="between two looks for new records")
 
 
-class SignaturesConfig(Section):
+class FleetSignaturesConfig(Section):
     dirs: list[AbsolutePath] = Field(default=[], description="packs beside the built-in ones, for exposure to causes")
 
 
-class LimitsConfig(Section):
+class FleetLimitsConfig(Section):
     label_values: int = Field(
         default=100,
         ge=10,
@@ -81,8 +81,8 @@ class FleetConfig(Section):
     )
     refresh: RefreshConfig = RefreshConfig()
     store: StoreConfig = StoreConfig()
-    signatures: SignaturesConfig = SignaturesConfig()
-    limits: LimitsConfig = LimitsConfig()
+    signatures: FleetSignaturesConfig = FleetSignaturesConfig()
+    limits: FleetLimitsConfig = FleetLimitsConfig()
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:

@@ -37,7 +37,7 @@ def load(dirs: Sequence[Path] = (), *, whole: bool = False) -> Catalogue:
 
 
 def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc, str]]:
-    """The globs of `signatures.disable` that match no signature, with their places."""
+    """The globs of `signatures.disable` that match no signature, with their locations."""
     for number, glob in enumerate(disable):
         if not catalogue.matching([glob]):
             near = nearest(glob, catalogue.signatures)
@@ -45,16 +45,16 @@ def unknown(catalogue: Catalogue, disable: Sequence[str]) -> Iterator[tuple[Loc,
             yield ("signatures", "disable", number), f"no signature is {glob!r}; {advice}"
 
 
-def load_texts(places: Sequence[Path] = ()) -> LoadedPacks:
+def load_texts(paths: Sequence[Path] = ()) -> LoadedPacks:
     """All packs with their source texts, without checking their examples: for the tools of pack authors."""
-    return loader.load(of_site(places), builtin())
+    return loader.load(of_site(paths), builtin())
 
 
 def examine(names: Iterable[str]) -> LoadedPacks:
     """As `load_texts`, for files and folders that a user names; returns the problems beside what is valid."""
-    places = [Path(name) for name in names]
-    texts, unreadable = _texts(places)
-    missing = (*_missing(places), *_empty(places), *unreadable)
+    paths = [Path(name) for name in names]
+    texts, unreadable = _texts(paths)
+    missing = (*_missing(paths), *_empty(paths), *unreadable)
     loaded = loader.examine(texts, builtin(), frozenset("*") if missing else frozenset())
     return replace(loaded, problems=(*missing, *loaded.problems))
 
@@ -87,24 +87,24 @@ def _missing(paths: Iterable[Path]) -> list[Problem]:
 
 
 def _empty(paths: Iterable[Path]) -> list[Problem]:
-    what = "the folder has no packs; name one with .yaml files"
-    return [Problem(str(p), 1, 1, "", what) for p in paths if p.is_dir() and not any(_files_in(p))]
+    message = "the folder has no packs; name one with .yaml files"
+    return [Problem(str(p), 1, 1, "", message) for p in paths if p.is_dir() and not any(_files_in(p))]
 
 
-def of_site(places: Iterable[Path]) -> list[tuple[str, str]]:
+def of_site(paths: Iterable[Path]) -> list[tuple[str, str]]:
     """(path, text) of each pack in folders or files. Raises InvalidInput for those that cannot be read."""
-    texts, problems = _texts(places)
+    texts, problems = _texts(paths)
     if problems:
         raise InvalidInput(problems)
     return texts
 
 
-def _texts(places: Iterable[Path]) -> tuple[list[tuple[str, str]], list[Problem]]:
+def _texts(paths: Iterable[Path]) -> tuple[list[tuple[str, str]], list[Problem]]:
     """(path, text) of each pack in folders or files, and a problem for each that cannot be read."""
     texts: list[tuple[str, str]] = []
     problems: list[Problem] = []
-    for place in places:
-        for path in sorted(_files_in(place)) if place.is_dir() else [place] if place.exists() else []:
+    for root in paths:
+        for path in sorted(_files_in(root)) if root.is_dir() else [root] if root.exists() else []:
             if Path(os.path.realpath(path)).is_relative_to(_CHECKOUT) and not _PACKAGED.is_dir():
                 continue  # the checkout's own: among the built-in ones already
             try:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     Model = TypeVar("Model", bound=Section)
 
 
-class Settings(SimpleNamespace):
+class PlainSection(SimpleNamespace):
     """The values of one section, under the names of its model's fields. Does not change, and does not print secrets."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name}: settings do not change")
 
     def __repr__(self) -> str:
-        return f"Settings({', '.join(vars(self))})"
+        return f"PlainSection({', '.join(vars(self))})"
 
 
 def plain(section: Model) -> Model:
@@ -33,7 +33,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if fields := getattr(type(value), "model_fields", None):
-        return Settings(**{name: _plain(getattr(value, name)) for name in fields})
+        return PlainSection(**{name: _plain(getattr(value, name)) for name in fields})
     return value
 
 

@@ -18,18 +18,18 @@ _BYTES = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 def duration(value: Any) -> float:
     """Parse a duration to seconds. Raises ValueError."""
-    found = _DURATION.match(str(value))
-    if not found:
+    match = _DURATION.match(str(value))
+    if not match:
         raise ValueError(f"invalid duration {shown(value)}; use a number and a unit, such as 60s, 5m or 1h")
-    return float(found[1]) * _SECONDS[found[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def size(value: Any) -> int:
     """Parse a size to bytes. Raises ValueError."""
-    found = _SIZE.match(str(value))
-    if not found:
+    match = _SIZE.match(str(value))
+    if not match:
         raise ValueError(f"invalid size {shown(value)}; use a number and a unit, such as 1MiB")
-    return int(found[1]) * _BYTES[found[2]]
+    return int(match[1]) * _BYTES[match[2]]
 
 
 def _absolute(value: str) -> str:

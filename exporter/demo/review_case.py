@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from exporter.demo.review_crashes import CRASHES, GPUS
-from exporter.demo.simulated_changes import Rollout
-from exporter.demo.simulator import DAY, START, Fleet, Plan, Planted, simulate
+from exporter.demo.simulated_changes import PlantedRollout
+from exporter.demo.simulator import DAY, START, Fleet, FleetPlan, Planted, simulate
 from exporter.fleet.observations import Bools, FactRows, Floats, Incidents, Ints
 
 NAME = "review"
@@ -37,14 +37,14 @@ _FACTS = (
 )  # fmt: skip
 
 
-def plan(nodes: int = NODES, days: float = DAYS, seed: int = SEED, end: float = START + DAYS * DAY) -> Plan:
+def plan(nodes: int = NODES, days: float = DAYS, seed: int = SEED, end: float = START + DAYS * DAY) -> FleetPlan:
     """The plan of a fleet up to `end` (Unix seconds)."""
-    rollout = Rollout(
+    rollout = PlantedRollout(
         fact="driver_version", before="570.133.20", after="580.95.05", begin_days=max(days - ROLLOUT_DAYS, 0.2 * days),
         over_days=1.2, share=0.2, signature=BREAKING, ratio=11.0,
         together=(("fabricmanager_version", "570.133.20", "580.95.05"),),
     )  # fmt: skip
-    return Plan(
+    return FleetPlan(
         nodes=nodes, days=days, seed=seed, start=end - days * DAY, rate=15.0, skew=0.35,
         named=tuple(name for name in CRASHES if name != NEW_FAULT), signatures=len(CRASHES) - 1, facts=len(_FACTS) + 2,
         fixed=_FACTS, rollouts=(rollout,),
@@ -52,7 +52,7 @@ def plan(nodes: int = NODES, days: float = DAYS, seed: int = SEED, end: float = 
     )  # fmt: skip
 
 
-def simulate_review(of: Plan) -> Fleet:
+def simulate_review(of: FleetPlan) -> Fleet:
     """The fleet of the plan, with what no rate describes."""
     fleet = simulate(of)
     rng = np.random.default_rng([of.seed, 7])
@@ -99,7 +99,7 @@ def _with(
         node=np.concatenate([incidents.node, node]), time=np.concatenate([incidents.time, time]),
         signature=np.concatenate([incidents.signature, signature]), job=np.concatenate([incidents.job, job]),
         user=np.concatenate([incidents.user, user]),
-        id=np.concatenate([incidents.id, np.array([f"own-{each:x}" for each in job.tolist()], dtype=object)]),
+        id=np.concatenate([incidents.id, np.array([f"own-{number:x}" for number in job.tolist()], dtype=object)]),
         gpu=np.concatenate([incidents.gpu, np.full(len(node), gpu, dtype=object)]),
     )  # fmt: skip
 
@@ -118,6 +118,6 @@ def _shadowed(
 
 
 def _by_node(facts: FactRows, holds: Bools) -> Bools:
-    found = np.zeros(int(facts.node.max()) + 1, dtype=bool)
-    found[facts.node[holds]] = True
-    return found
+    nodes = np.zeros(int(facts.node.max()) + 1, dtype=bool)
+    nodes[facts.node[holds]] = True
+    return nodes

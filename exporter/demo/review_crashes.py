@@ -36,30 +36,30 @@ class Crash:
 
     cause: str
     text: str
-    known: float = 1.0  # the share whose cause is known
+    known_share: float = 1.0  # the share whose cause is known
     kernel: bool = False
     spreads: bool = False  # it ends the job's processes on other nodes
 
 
 CRASHES = {
     "nv_xid_74_nvlink_error": Crash(
-        cause="nvlink_or_switch_fault", kernel=True, spreads=True, known=0.97,
+        cause="nvlink_or_switch_fault", kernel=True, spreads=True, known_share=0.97,
         text="NVRM: Xid (PCI:{pci}): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 6"
         "(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
     ),
     "nccl_watchdog_timeout": Crash(
-        cause="unknown", spreads=True, known=0.0,
+        cause="unknown", spreads=True, known_share=0.0,
         text="[rank{rank}]:[E ProcessGroupNCCL.cpp:683] [Rank {rank}] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum={number}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, Timeout(ms)=600000) ran for "
         "600029 milliseconds before timing out.",
     ),
     "torch_oom": Crash(
-        cause="gpu_memory_exhausted_by_job", known=0.93,
+        cause="gpu_memory_exhausted_by_job", known_share=0.93,
         text="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {number}.00 MiB. GPU 0 has a total capacity of "
         "79.11 GiB of which 12.50 MiB is free. Including non-PyTorch memory, this process has 79.08 GiB memory in use.",
     ),
     "nv_xid_31_mmu_fault": Crash(
-        cause="application_illegal_access", kernel=True, known=0.9,
+        cause="application_illegal_access", kernel=True, known_share=0.9,
         text="NVRM: Xid (PCI:{pci}): 31, pid={number}, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS "
         "GPCCLIENT_T1_5 faulted @ 0x725f_fb800000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
     ),
@@ -85,7 +85,7 @@ CRASHES = {
         text="mlx5_core 0000:1a:00.0: Port module event[error]: module 0, Cable error, High Temperature",
     ),
     "triton_compile_failed": Crash(cause="triton_kernel_rejected", text="RuntimeError: PassManager::run failed"),
-    UNRECOGNISED: Crash(cause="unknown", known=0.0, text=""),
+    UNRECOGNISED: Crash(cause="unknown", known_share=0.0, text=""),
 }  # fmt: skip
 UNKNOWN_CRASHES = (
     ("exception", "KeyError", "KeyError: 'optimizer.state.{number}.exp_avg'", "KeyError: 'optimizer.state.N.exp_avg'", 0.4),
@@ -106,15 +106,15 @@ class ReviewCrashes:
     def __call__(self, row: int, record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The whole record of the incident in this row, and those of its consequences."""
         signature, crash = record["signature"], CRASHES[record["signature"]]
-        known, where, what, number = self._chance[row].tolist()
+        cause_chance, where, kind_chance, number = self._chance[row].tolist()
         user = int(self._observed.incidents.user[row])
         pci = record["gpu"] or GPUS[int(where * len(GPUS))]
         job, rank, size = FIRST_JOB + int(self._observed.incidents.job[row]), int(where * 64), int(2 + number * 510)
         fields = {"pci": pci[:-2], "rank": rank, "number": size, "job": job}
         text, captures = crash.text.format(**fields), dict[str, str]()
         if signature == UNRECOGNISED:
-            text, captures = self._unrecognised(what, fields)
-        cause = self._catalogue.root_causes.get(crash.cause if known < crash.known else "unknown")
+            text, captures = self._unrecognised(kind_chance, fields)
+        cause = self._catalogue.root_causes.get(crash.cause if cause_chance < crash.known_share else "unknown")
         about = self._catalogue.signatures[signature]
         job_name = JOBS[user % len(JOBS)]
         record |= {

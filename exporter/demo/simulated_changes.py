@@ -30,7 +30,7 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class PlantedRollout:
     """A fact that changes on a share of the nodes, one by one, and what follows on each: `signature` is `ratio` times as
     frequent from `onset_hours` after the node's change on.
     """
@@ -47,7 +47,9 @@ class Rollout:
     together: tuple[tuple[str, str, str], ...] = ()  # further facts that change with it: name, before, after
 
 
-def roll_out(facts: FactRows, rollout: Rollout, nodes: int, window: Window, rng: Generator) -> tuple[FactRows, Floats]:
+def roll_out(
+    facts: FactRows, rollout: PlantedRollout, nodes: int, window: Window, rng: Generator
+) -> tuple[FactRows, Floats]:
     """The facts with the rollout, and from when on each node feels it; inf where it does not change."""
     chosen = np.flatnonzero(rng.random(nodes) < rollout.share)
     time = window.start + (rollout.begin_days + rng.uniform(0, 1, len(chosen)) * rollout.over_days) * DAY
@@ -78,11 +80,11 @@ def of_team(
     users = first_user + np.arange(team.users)
     rate = np.where(on, per_hour * (team.ratio - 1), 0.0)
     images = rng.integers(0, IMAGES, len(incidents.node))
-    found = more(incidents, rate, np.full(len(rate), window.start), window, signature, rng, users)
+    crashes = more(incidents, rate, np.full(len(rate), window.start), window, signature, rng, users)
     if not team.image:
-        return found
-    own = np.full(len(found.node) - len(images), IMAGES)
-    return replace(found, workload={"image": np.concatenate([images, own])})
+        return crashes
+    own = np.full(len(crashes.node) - len(images), IMAGES)
+    return replace(crashes, workload={"image": np.concatenate([images, own])})
 
 
 def more(

@@ -59,9 +59,9 @@ def lose(observed: Observed, share: float, window: Window, rng: Generator) -> Ob
 
 def forget_jobs(observed: Observed, minutes: float, rng: Generator) -> Observed:
     """No job is known, and the nodes of each die one after the other over so many minutes."""
-    found = observed.incidents
-    _, first, job = np.unique(found.job, return_index=True, return_inverse=True)
-    later = np.arange(len(found.job)) != first[job]
-    time = np.where(later, found.time[first][job] + rng.uniform(0, minutes * 60, len(job)), found.time)
+    incidents = observed.incidents
+    _, first, job = np.unique(incidents.job, return_index=True, return_inverse=True)
+    later = np.arange(len(incidents.job)) != first[job]
+    time = np.where(later, incidents.time[first][job] + rng.uniform(0, minutes * 60, len(job)), incidents.time)
     nobody = np.full(len(job), NOT_KNOWN)
-    return replace(observed, incidents=replace(found, time=time, job=nobody, user=nobody, workload={}))
+    return replace(observed, incidents=replace(incidents, time=time, job=nobody, user=nobody, workload={}))

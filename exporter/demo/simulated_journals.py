@@ -36,13 +36,13 @@ def write_journals(fleet: Fleet, folder: Path, complete: Complete = lambda _, re
 def _records(observed: Observed, nodes: range, complete: Complete) -> Iterator[str]:
     facts, beats, incidents = observed.facts, observed.beats, observed.incidents
     for row in np.flatnonzero((facts.node >= nodes.start) & (facts.node < nodes.stop)):
-        known = {
+        facts_of_node = {
             name: facts.values[i][code]
             for i, (name, code) in enumerate(zip(facts.names, facts.codes[row].tolist(), strict=True))
             if code >= 0
         }
         record = {"kind": "facts", "time": rfc3339(float(facts.since[row])), "node": observed.nodes[facts.node[row]]}
-        yield json.dumps({**record, "facts": known}) + "\n"
+        yield json.dumps({**record, "facts": facts_of_node}) + "\n"
     own = np.flatnonzero((beats.node >= nodes.start) & (beats.node < nodes.stop))
     times = {end: rfc3339(end) for end in np.unique(beats.end[own]).tolist()}
     for beat in own.tolist():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.random import Generator
 
-from exporter.demo.simulated_changes import Rollout, Team, more, of_team, repair, roll_out
+from exporter.demo.simulated_changes import PlantedRollout, Team, more, of_team, repair, roll_out
 from exporter.demo.simulated_gaps import forget_jobs, lose, rename
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Floats, Incidents, Ints, Observed, Window
 
@@ -45,7 +45,7 @@ class Planted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FleetPlan:
     """What to simulate. `rate` is crashes per 1,000 node-days over all signatures, at full use."""
 
     nodes: int = 2000
@@ -66,7 +66,7 @@ class Plan:
     repaired: float = 0.0  # the share of crashed nodes that get new firmware 4 to 12 days later
     busy_tied: bool = False  # how busy a node is goes with one of its facts
     teams: tuple[Team, ...] = ()
-    rollouts: tuple[Rollout, ...] = ()
+    rollouts: tuple[PlantedRollout, ...] = ()
     renamed: float = 0.0  # the share of nodes that get another name within the window
     missing: float = 0.0  # the share of nodes whose journals are missing, whole or from some time on
     without_jobs: bool = False  # no job is known, and the nodes of each die over ten minutes
@@ -79,11 +79,11 @@ class Fleet:
 
     observed: Observed
     window: Window
-    plan: Plan
+    plan: FleetPlan
     planted: tuple[Planted, ...] = field(default=())
 
 
-def simulate(plan: Plan) -> Fleet:
+def simulate(plan: FleetPlan) -> Fleet:
     """A fleet by its plan."""
     rng = np.random.default_rng(plan.seed)
     names, texts, codes = _facts(plan, rng)
@@ -129,13 +129,13 @@ def simulate(plan: Plan) -> Fleet:
     return Fleet(observed=observed, window=window, plan=plan, planted=plan.planted)
 
 
-def _caused(plan: Plan) -> tuple[str, ...]:
+def _caused(plan: FleetPlan) -> tuple[str, ...]:
     """The signatures that something of the plan makes more frequent."""
     named = [p.signature for p in plan.planted] + [t.signature for t in plan.teams]
     return tuple(dict.fromkeys([*named, *(r.signature for r in plan.rollouts if r.signature)]))
 
 
-def random_causes(plan: Plan, count: int, ratio: float, shares: tuple[float, float] = (0.02, 0.3)) -> Plan:
+def random_causes(plan: FleetPlan, count: int, ratio: float, shares: tuple[float, float] = (0.02, 0.3)) -> FleetPlan:
     """The plan with causes planted at random: each a value with such a share of the nodes, each its own signature."""
     rng = np.random.default_rng([plan.seed, 1])
     usable = _usable(plan, shares)
@@ -149,8 +149,8 @@ def random_causes(plan: Plan, count: int, ratio: float, shares: tuple[float, flo
 
 
 def random_team(
-    plan: Plan, users: int, ratio: float, image: str = "", shares: tuple[float, float] = (0.05, 0.3)
-) -> Plan:
+    plan: FleetPlan, users: int, ratio: float, image: str = "", shares: tuple[float, float] = (0.05, 0.3)
+) -> FleetPlan:
     """The plan with a team on the nodes with a random value, whose program makes the first signature more frequent."""
     usable = _usable(plan, shares)
     fact = usable[int(np.random.default_rng([plan.seed, 5]).integers(len(usable)))]
@@ -158,11 +158,11 @@ def random_team(
     return replace(plan, teams=(*plan.teams, team))
 
 
-def random_rollouts(plan: Plan, count: int, ratio: float) -> Plan:
+def random_rollouts(plan: FleetPlan, count: int, ratio: float) -> FleetPlan:
     """The plan with rollouts of new facts that each make a signature more frequent, at random times and shares."""
     rng = np.random.default_rng([plan.seed, 6])
     rollouts = tuple(
-        Rollout(
+        PlantedRollout(
             fact=f"rollout_{i}", before="1.0", after="2.0", begin_days=float(rng.uniform(0.2, 0.4)) * plan.days,
             over_days=float(rng.uniform(0.1, 0.4)) * plan.days, share=float(rng.uniform(0.3, 0.8)),
             signature=f"sim_fault_{i:02}", ratio=ratio, onset_hours=float(rng.choice([0.0, 24.0])),
@@ -172,7 +172,7 @@ def random_rollouts(plan: Plan, count: int, ratio: float) -> Plan:
     return replace(plan, rollouts=(*plan.rollouts, *rollouts))
 
 
-def _usable(plan: Plan, shares: tuple[float, float]) -> list[tuple[str, str]]:
+def _usable(plan: FleetPlan, shares: tuple[float, float]) -> list[tuple[str, str]]:
     """Values with such a share of the nodes, copies and what everything else depends on aside."""
     names, texts, codes = _facts(plan, np.random.default_rng(plan.seed))
     usable = []
@@ -185,7 +185,7 @@ def _usable(plan: Plan, shares: tuple[float, float]) -> list[tuple[str, str]]:
 
 
 def _facts(
-    plan: Plan, rng: Generator
+    plan: FleetPlan, rng: Generator
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], np.ndarray[tuple[int, int], np.dtype[np.int32]]]:
     """Names, values and codes. Some facts go with the GPU model, some with the rack, some copy others."""
     rack = np.arange(plan.nodes) // RACK
@@ -230,7 +230,7 @@ def _facts(
     return tuple(names), tuple(texts), np.stack(columns, axis=1).astype(np.int32)
 
 
-def _busy(plan: Plan, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], rng: Generator) -> Floats:
+def _busy(plan: FleetPlan, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], rng: Generator) -> Floats:
     """The share of the time that each node's GPUs are busy."""
     busy = rng.beta(8, 3, plan.nodes)
     if plan.busy_tied:
@@ -239,8 +239,8 @@ def _busy(plan: Plan, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], rn
 
 
 def _rates(
-    plan: Plan, names: Sequence[str], texts: Sequence[Sequence[str]], codes: np.ndarray[tuple[int, int], np.dtype[np.int32]],
-    signatures: Sequence[str], rng: Generator,
+    plan: FleetPlan, names: Sequence[str], texts: Sequence[Sequence[str]],
+    codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], signatures: Sequence[str], rng: Generator,
 ) -> Floats:  # fmt: skip
     """Crashes per busy hour of each node and signature."""
     weight = 1.0 / np.arange(1, len(signatures) + 1) ** plan.skew
@@ -258,7 +258,7 @@ def _rates(
     return np.asarray(rates)
 
 
-def _crashes(plan: Plan, rates: Floats, busy: Floats, rng: Generator) -> tuple[Ints, Ints, Floats]:
+def _crashes(plan: FleetPlan, rates: Floats, busy: Floats, rng: Generator) -> tuple[Ints, Ints, Floats]:
     counts = rng.poisson(rates * (busy * plan.days * 24)[:, None])
     node, signature = np.nonzero(counts)
     times = counts[node, signature]
@@ -266,7 +266,7 @@ def _crashes(plan: Plan, rates: Floats, busy: Floats, rng: Generator) -> tuple[I
     return node, signature, plan.start + rng.uniform(0, plan.days * DAY, len(node))
 
 
-def _jobs(plan: Plan, node: Ints, signature: Ints, time: Floats, rng: Generator) -> Incidents:
+def _jobs(plan: FleetPlan, node: Ints, signature: Ints, time: Floats, rng: Generator) -> Incidents:
     """The crashes as incidents of jobs: some on one node, some on all nodes of a job, seconds after the first."""
     job = np.arange(len(node))
     user = rng.zipf(1.5, len(node)) % USERS
@@ -283,7 +283,7 @@ def _jobs(plan: Plan, node: Ints, signature: Ints, time: Floats, rng: Generator)
     )  # fmt: skip
 
 
-def _reimage(plan: Plan, facts: FactRows, node: Ints, time: Floats, rng: Generator) -> FactRows:
+def _reimage(plan: FleetPlan, facts: FactRows, node: Ints, time: Floats, rng: Generator) -> FactRows:
     """Some crashed nodes get the newest image a few hours later: facts of today would blame that image."""
     chosen = rng.random(len(node)) < plan.reimaged
     at, since = node[chosen], time[chosen] + rng.uniform(1, 6, int(chosen.sum())) * HOUR
@@ -300,7 +300,7 @@ def _reimage(plan: Plan, facts: FactRows, node: Ints, time: Floats, rng: Generat
     )
 
 
-def _beats(plan: Plan, busy: Floats) -> Beats:
+def _beats(plan: FleetPlan, busy: Floats) -> Beats:
     count = max(round(plan.days * 24 / plan.beat_hours), 1)
     hours = plan.days * 24 / count
     end = plan.start + hours * HOUR * np.arange(1, count + 1)

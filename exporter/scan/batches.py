@@ -61,7 +61,7 @@ class Pace:
     _bytes_read: int = 0
     _seconds_read: float = 0.0
 
-    def learn(self, read: int, seconds: float) -> None:
+    def record_speed(self, read: int, seconds: float) -> None:
         self._bytes_read += read
         self._seconds_read += seconds
 

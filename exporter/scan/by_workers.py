@@ -9,7 +9,7 @@ from functools import cache
 from exporter.core.catalogue.loader import Catalogue
 from exporter.scan.batches import Pace, batched, items_of
 from exporter.scan.dispatch import Dispatch
-from exporter.scan.engines.base import Engine
+from exporter.scan.engines.base import ScanEngine
 from exporter.scan.engines.local import Local
 from exporter.scan.stitch import Stitched, stitched
 from exporter.scan.stop import Stop
@@ -21,7 +21,7 @@ class ByWorkers:
 
     def __init__(
         self,
-        workers: Engine | int,
+        workers: ScanEngine | int,
         catalogue: Catalogue,
         choice: EngineChoice,
         now: float,
@@ -42,7 +42,7 @@ class ByWorkers:
 
         if not engine.remote:
             prepare(pipeline_of(catalogue, choice, time.localtime().tm_gmtoff), now)
-        self._dispatch = Dispatch(engine, recipe, here, self._pace.learn, stop)
+        self._dispatch = Dispatch(engine, recipe, here, self._pace.record_speed, stop)
 
     @property
     def reading(self) -> str:

@@ -72,7 +72,7 @@ class Unpacked:
         while True:
             packed = b""
             if self._member.eof:
-                packed = self._behind_member()
+                packed = self._after_member()
                 if not packed:
                     return b""
                 self._member = self._new()
@@ -86,7 +86,7 @@ class Unpacked:
             if data:
                 return data
 
-    def _behind_member(self) -> bytes:
+    def _after_member(self) -> bytes:
         """The first bytes of the next member, none at the end. Skips zeros, which pad blocks of tapes and disks."""
         packed = self._member.unused_data
         while not packed.strip(b"\0"):

@@ -10,7 +10,7 @@ from concurrent.futures import wait as wait_for
 
 from exporter.core.values import dataclass
 from exporter.scan.batches import MAX_ITEMS, only_here
-from exporter.scan.engines.base import Engine, Unusable
+from exporter.scan.engines.base import ScanEngine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.work import Done, Item, OtherVersion, Recipe, Scanned
 
@@ -26,30 +26,30 @@ Results = Iterator[tuple[Item, Scanned]]
 class Dispatch:
     """Sends items to an engine.
 
-    here: reads items that only this process can read. learn: gets the bytes and seconds of each batch. stop: asked while
+    here: reads items that only this process can read. record_speed: gets the bytes and seconds of each batch. stop: asked while
     waiting for a batch; finished results are still returned. `reading`: the log of the first item without a result.
     """
 
-    engine: Engine
+    engine: ScanEngine
     recipe: Callable[[], Recipe]
     here: Callable[[Item], Scanned]
-    learn: Callable[[int, float], None]
+    record_speed: Callable[[int, float], None]
     stop: Callable[[], bool]
     reading: str = ""
     _lost: int = 0
 
     def results(self, batches: Iterator[Sequence[Item]]) -> Results:
         """One result for each item, in order. Raises Unusable, and KeyboardInterrupt if the user stops the scan."""
-        under_way: deque[tuple[Sequence[Item], Future[Done] | None]] = deque()
+        running: deque[tuple[Sequence[Item], Future[Done] | None]] = deque()
         while True:
             # While a lost batch waits to be read again nothing new sets out: what dies then is known to die by itself.
-            held = self.stop() or any(map(_failed, under_way))
-            room = 0 if held else self.engine.width - len(under_way)
+            held = self.stop() or any(map(_failed, running))
+            room = 0 if held else self.engine.width - len(running)
             for items in itertools.islice(batches, room):
-                under_way.append((items, None if only_here(items[0]) else self._submit(items)))
-            if not under_way:
+                running.append((items, None if only_here(items[0]) else self._submit(items)))
+            if not running:
                 return
-            items, future = under_way.popleft()
+            items, future = running.popleft()
             self.reading = items[0].log.path
             if future is None:
                 yield from ((item, self.here(item)) for item in items)
@@ -81,7 +81,7 @@ class Dispatch:
 
     def _came_back(self, items: Sequence[Item], future: Future[Done]) -> Results:
         done = future.result()
-        self.learn(sum(item.bytes for item in items), done.seconds)
+        self.record_speed(sum(item.bytes for item in items), done.seconds)
         yield from zip(items, done.scanned, strict=True)
 
     def _loss(self, future: Future[Done]) -> str:

@@ -70,17 +70,17 @@ def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
     folders: list[str] = []
     allow_the_deepest_folders()
     seen: set[str] = set()  # of files and globs
-    for number, path in enumerate(paths, 1):
-        is_folder = path != STDIN and os.path.isdir(path)
-        for found in _below(path):
-            if isinstance(found, str):
-                if found in seen or any(is_below(found, folder) for folder in folders):
+    for number, given in enumerate(paths, 1):
+        is_folder = given != STDIN and os.path.isdir(given)
+        for path in _below(given):
+            if isinstance(path, str):
+                if path in seen or any(is_below(path, folder) for folder in folders):
                     continue
-                if number < len(paths) and not is_folder:  # nothing comes behind the last that might be the same
-                    seen.add(found)
-            yield found
+                if number < len(paths) and not is_folder:  # nothing after the last one can be the same
+                    seen.add(path)
+            yield path
         if is_folder:
-            folders.append(path)
+            folders.append(given)
 
 
 def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
@@ -95,11 +95,11 @@ def plan(path: str, source: Literal["job", "kernel", "auto"]) -> Task | Unread:
 def plan_from(path: str, source: Literal["job", "kernel", "auto"], first: bytes) -> Task | Unread:
     """Decide how to read a file, by its name and its first SAMPLE_BYTES."""
     if first.startswith(tuple(_PACKED)):
-        packed = next(what for magic, what in _PACKED.items() if first.startswith(magic))
+        packed = next(packer for magic, packer in _PACKED.items() if first.startswith(magic))
         return Unread(path, f"is {packed}")
     lines = [line for line in first.split(b"\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
-    if source == "auto" and (what := document_of(lines)):
-        return Unread(path, f"is {what}, no log; --source job reads it all the same", is_document=True)
+    if source == "auto" and (document := document_of(lines)):
+        return Unread(path, f"is {document}, no log; --source job reads it all the same", is_document=True)
     kind: SourceKind = source if source != "auto" else ("kernel" if _is_kernel(path, lines) else "job")
     return Task(path, kind, form_of(lines, kind))
 
@@ -121,7 +121,7 @@ def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
     """Whether more than half of the lines look like a kernel log's; one line is enough if the file's name does."""
     name = os.path.basename(path)
     lines = [line for line in lines if not line.startswith(_CONTINUATION)]
-    needed = 1 if any(known in name for known in _KERNEL_NAMES) else len(lines) // 2 + 1
+    needed = 1 if any(part in name for part in _KERNEL_NAMES) else len(lines) // 2 + 1
     others = len(lines) - needed
     text = b"\n".join(lines)
     # To search each line for a sign takes six times as long.
@@ -145,10 +145,10 @@ def _below(path: str) -> Iterable[str | Unread]:
         return _in_folder(path)
     if os.path.exists(path) or not glob.has_magic(path):
         return [path]
-    found = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
-    return found or [Unread(path, "matches no file")]
+    matches = sorted(p for p in glob.glob(path, recursive=True) if os.path.isfile(p))
+    return matches or [Unread(path, "matches no file")]
 
 
 def _in_folder(folder: str) -> Iterator[str | Unread]:
-    for found in files_below(folder):
-        yield found if isinstance(found, str) else Unread(str(found.filename), found.strerror or str(found))
+    for path in files_below(folder):
+        yield path if isinstance(path, str) else Unread(str(path.filename), path.strerror or str(path))

@@ -14,7 +14,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident
 from exporter.core.values import dataclass, field
-from exporter.scan.engines.base import Engine, Unusable
+from exporter.scan.engines.base import ScanEngine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.stitch import Stitched
 from exporter.scan.stop import Stop
@@ -40,7 +40,7 @@ class Diagnoses:
         return self._tracker.crashes()
 
     def __iter__(self) -> Iterator[Diagnosis]:
-        return self._tracker.diagnose_all(lambda _: self._facts, _place)
+        return self._tracker.diagnose_all(lambda _: self._facts, _location)
 
 
 @dataclass(slots=True)
@@ -63,10 +63,10 @@ class Summary:
 
 def reading_order(diagnosis: Diagnosis) -> tuple[str, int, str]:
     """The sort key of results: log, then line."""
-    return _place(diagnosis.incident, diagnosis.id)
+    return _location(diagnosis.incident, diagnosis.id)
 
 
-def _place(incident: Incident, identity: str) -> tuple[str, int, str]:
+def _location(incident: Incident, identity: str) -> tuple[str, int, str]:
     return incident.first.path, incident.first.line, identity
 
 
@@ -77,7 +77,7 @@ def scan(
     node: str,
     facts: Mapping[str, str],
     engine: EngineChoice = "auto",
-    workers: Engine | int = 1,
+    workers: ScanEngine | int = 1,
     progress: Progress = lambda _path, _bytes: None,
     report_unread: Callable[[Unread], None] = lambda _unread: None,
     kernel_log: Callable[[Pipeline, float], KernelLog] | None = None,
@@ -94,7 +94,7 @@ def scan(
     survived = set[Survived]()  # of logs that show anything
     now = time.time()
     with Stop() as stop:
-        items = map(Item, _found(logs, stop))
+        items = map(Item, _interruptible(logs, stop))
         readers: _Here | ByWorkers
         if workers == 1:
             readers = _Here(pipeline_of(catalogue, engine, time.localtime().tm_gmtoff), now, stop, progress)
@@ -161,7 +161,7 @@ def _count(summary: Summary, one: Stitched) -> None:
     summary.unread += scanned.unread is not None and not scanned.unread.is_document
 
 
-def _found(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:
+def _interruptible(logs: Iterable[Log], stop: Stop) -> Iterator[Log]:
     """Lists logs lazily, so that Ctrl-C works while a folder of a million files is listed."""
     coming = iter(logs)
     while True:

@@ -24,11 +24,11 @@ from exporter.sources.holes import data_after
 
 # Bytes that are looked at on each side of where a cut is wanted. Well below the length from which a line is looked at
 # in windows (Pipeline's line_bytes), so that no line near a cut is one of those.
-LOOK_BYTES = 1 << 18
+WINDOW_BYTES = 1 << 18
 # Lines that must stand whole before a cut: those that tell its first line's time, and those over which a carrier's line
 # can go on. And behind it: what a signature that begins before it may look at.
 LINES_BEFORE = max(LOOK_BACK, MAX_BETWEEN + 1)
-LINES_BEHIND = MAX_LINES
+LINES_AFTER = MAX_LINES
 
 
 class Span(NamedTuple):
@@ -58,14 +58,14 @@ def can_be_cut(task: Task) -> bool:
     return task.format != "kmsg" and not is_archive(task.path)
 
 
-def spans(task: Task, length: int, look: int = LOOK_BYTES) -> Iterator[Span]:
+def spans(task: Task, length: int, window_bytes: int = WINDOW_BYTES) -> Iterator[Span]:
     """Split a log into spans of about `length` bytes. A lazy iterator. Raises OSError."""
     with open_log(task.path) as log:
         size = os.fstat(log.fileno()).st_size
         last = WHOLE
         wanted = length
         while wanted < size:
-            cut = _cut_behind(log, wanted, task.format, look)
+            cut = _cut_near(log, wanted, task.format, window_bytes)
             if cut is not None and cut.at < size:
                 yield last._replace(stop=cut.at)
                 last = Span(cut.at, None, cut.read_from, LINES_BEFORE)
@@ -73,10 +73,10 @@ def spans(task: Task, length: int, look: int = LOOK_BYTES) -> Iterator[Span]:
         yield last
 
 
-def _cut_behind(log: IO[bytes], wanted: int, form: LogFormat, look: int) -> Cut | None:
-    begin = max(0, wanted - look)
+def _cut_near(log: IO[bytes], wanted: int, form: LogFormat, window_bytes: int) -> Cut | None:
+    begin = max(0, wanted - window_bytes)
     log.seek(begin)
-    window = _read(log.read, wanted + look - begin)
+    window = _read(log.read, wanted + window_bytes - begin)
     cut = cut_in(window, wanted - begin, form, first=begin == 0)
     return cut and Cut(begin + cut.at, begin + cut.read_from)
 
@@ -85,7 +85,7 @@ def cut_in(window: bytes, wanted: int, form: LogFormat, *, first: bool) -> Cut |
     """The first cut at or after `wanted` in a block of a log. first: the block begins at the start of a line."""
     starts = _line_starts(window, first=first)
     clean = _clean_starts(window, starts, form)
-    for index in range(LINES_BEFORE, len(starts) - LINES_BEHIND):
+    for index in range(LINES_BEFORE, len(starts) - LINES_AFTER):
         if starts[index] >= wanted and clean[index]:
             return Cut(starts[index], starts[index - LINES_BEFORE])
     return None

@@ -14,7 +14,7 @@ from exporter.scan.work import Item, Scanned
 
 @dataclass(slots=True)
 class _Before:
-    """What is known of a log at the end of one of its parts. lost: the rest of the log could not be read."""
+    """What is contexts of a log at the end of one of its parts. lost: the rest of the log could not be read."""
 
     newlines: int = 0
     context: LogContext = NO_CONTEXT
@@ -78,13 +78,13 @@ def _placed(scanned: Scanned, before: _Before) -> Scanned:
     """With line numbers of the whole log, and contexts that include what precedes the part."""
     if not before.newlines and before.context == NO_CONTEXT:
         return scanned
-    known: dict[int, LogContext] = {}  # matches share their contexts
+    contexts: dict[int, LogContext] = {}  # matches share their contexts
 
     def context_of(line_context: LogContext) -> LogContext:
-        if id(line_context) not in known:
+        if id(line_context) not in contexts:
             marks = {name: replace(mark, line=mark.line + before.newlines) for name, mark in line_context.marks.items()}
-            known[id(line_context)] = after(before.context, LogContext(facts=line_context.facts, marks=marks))
-        return known[id(line_context)]
+            contexts[id(line_context)] = after(before.context, LogContext(facts=line_context.facts, marks=marks))
+        return contexts[id(line_context)]
 
     def moved(incident: Incident) -> Incident:
         matches = tuple(

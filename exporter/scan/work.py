@@ -257,7 +257,7 @@ class _Reading:
         self._now = now
         self._written_at = status.st_mtime if status else None
         self._job = _job_of(task.path, status) if task.source == "job" else None
-        self._found: OpenIncidents | None = None
+        self._open: OpenIncidents | None = None
         self._matched = self._unmatched = self._newlines = 0
         self._offset = self._span.read_from
         self._line = self._span.line - self._span.lines_before
@@ -351,9 +351,9 @@ class _Reading:
             from exporter.core.diagnosis.open_incidents import OpenIncidents
 
             repeats = self._pipeline.catalogue.repeats
-            self._found = self._found or OpenIncidents(WINDOW_SECONDS, repeats=repeats)
+            self._open = self._open or OpenIncidents(WINDOW_SECONDS, repeats=repeats)
             for incident in condense(done.matches, WINDOW_SECONDS, repeats):
-                self._found.join(incident)
+                self._open.join(incident)
         self._matched += sum(match.lines for match in done.matches)
         self._unmatched += done.unmatched
         self._newlines += done.newlines
@@ -365,7 +365,7 @@ class _Reading:
             bytes=max(0, self._offset - self._span.start),
             newlines=self._newlines,
             lines_matched=self._matched,
-            incidents=tuple(entry.incident for entry in self._found or ()),
+            incidents=tuple(entry.incident for entry in self._open or ()),
             unmatched=self._unmatched,
             context=context,
             unread=unread,

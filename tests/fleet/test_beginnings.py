@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.demo.simulated_changes import Rollout, more
-from exporter.demo.simulator import Fleet, Plan, random_rollouts, simulate
+from exporter.demo.simulated_changes import PlantedRollout, more
+from exporter.demo.simulator import Fleet, FleetPlan, random_rollouts, simulate
 from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Beginning, Correlation
 
 DAY = 86400.0
-PLAN = Plan(nodes=1000, rate=20, days=14, signatures=6)
-AT_ONCE = Rollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
+PLAN = FleetPlan(nodes=1000, rate=20, days=14, signatures=6)
+AT_ONCE = PlantedRollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
 
 
 def with_a_fault_from(day: float, fleet: Fleet, *, seed: int = 0) -> Correlation:

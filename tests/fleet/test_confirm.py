@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.demo.simulator import FleetPlan, Planted, simulate
 from exporter.fleet.observations import Observed, Window
 from exporter.fleet.results import stored_findings
 from exporter.fleet.statistics.confirm import e_value
@@ -18,7 +18,7 @@ from .small import DAY
 
 RED = Planted(signature="crash", facts=(("color", "red"),), ratio=12)
 TWO = (("color", (("red", 0.2), ("blue", 0.8))),)
-FLEET = simulate(Plan(nodes=1500, rate=20, days=21, planted=(RED,), fixed=TWO, seed=1))
+FLEET = simulate(FleetPlan(nodes=1500, rate=20, days=21, planted=(RED,), fixed=TWO, seed=1))
 START = FLEET.window.start
 
 
@@ -42,7 +42,7 @@ def test_a_finding_is_confirmed_by_the_first_window_that_shares_nothing_with_its
 
 
 def test_who_looks_every_day_confirms_within_the_week() -> None:
-    busy = simulate(Plan(nodes=1500, rate=80, days=14, signatures=2, planted=(RED,), fixed=TWO, seed=2)).observed
+    busy = simulate(FleetPlan(nodes=1500, rate=80, days=14, signatures=2, planted=(RED,), fixed=TWO, seed=2)).observed
     remembered = remember(correlate(busy, week(0)), ())
     for day in np.arange(1.0, 7.0).tolist():
         found = correlate(busy, week(day), remembered)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from exporter.demo.founding_cases import CASES
-from exporter.demo.simulator import Plan, simulate
+from exporter.demo.simulator import FleetPlan, simulate
 from exporter.fleet.statistics.correlation import correlate
 
 
@@ -49,7 +49,7 @@ def test_the_founding_case_is_found_with_the_right_fact_first(case: str) -> None
 
 
 def test_one_seed_is_one_fleet() -> None:
-    one, other = (simulate(Plan(nodes=300, lemon=50.0, multi_node=0.3, reimaged=0.3, seed=5)) for _ in range(2))
+    one, other = (simulate(FleetPlan(nodes=300, lemon=50.0, multi_node=0.3, reimaged=0.3, seed=5)) for _ in range(2))
 
     assert np.array_equal(one.observed.incidents.time, other.observed.incidents.time)
     assert np.array_equal(one.observed.facts.codes, other.observed.facts.codes)
@@ -57,7 +57,7 @@ def test_one_seed_is_one_fleet() -> None:
 
 def test_a_fleet_without_a_cause_gives_no_findings() -> None:
     """Ten times the incidents of a calm fleet, all traps at once: the lift of a dashboard finds plenty."""
-    plan = Plan(nodes=800, rate=20, lemon=100.0, multi_node=0.3, reimaged=0.3, busy_tied=True, twins=6)
+    plan = FleetPlan(nodes=800, rate=20, lemon=100.0, multi_node=0.3, reimaged=0.3, busy_tied=True, twins=6)
     found = [correlate((f := simulate(replace(plan, seed=seed))).observed, f.window).findings for seed in range(4)]
 
     assert found == [(), (), (), ()]
@@ -66,7 +66,7 @@ def test_a_fleet_without_a_cause_gives_no_findings() -> None:
 def test_wall_hours_would_blame_what_goes_with_use() -> None:
     """The trap is real: the same fleet without its GPU-busy hours gives findings, and says what it counted in."""
     pools = (("pool", (("long", 0.5), ("short", 0.5))),)
-    fleet = simulate(Plan(nodes=4000, rate=40, busy_tied=True, fixed=pools, signatures=3, seed=1))
+    fleet = simulate(FleetPlan(nodes=4000, rate=40, busy_tied=True, fixed=pools, signatures=3, seed=1))
     blind = replace(
         fleet.observed, beats=replace(fleet.observed.beats, busy=np.full(len(fleet.observed.beats.node), np.nan))
     )

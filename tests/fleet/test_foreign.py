@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 from exporter.demo.simulated_journals import write_journals
-from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.demo.simulator import FleetPlan, Planted, simulate
 from exporter.fleet.input.journals import load
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import Correlation
@@ -29,21 +29,21 @@ else:
 
 Record = dict[str, Any]
 NEEDED = ("kind", "time", "node", "signature", "facts", "hours")
-PLAN = Plan(
+PLAN = FleetPlan(
     nodes=1200, rate=25, days=7, facts=10, signatures=5, multi_node=0.3, twins=2, reimaged=0.3, lemon=30, seed=3
 )
 RED = Planted(signature="crash", facts=(("color", "red"),), ratio=12)
 TWO = (("color", (("red", 0.2), ("blue", 0.8))),)
 
 
-def records_of(plan: Plan, folder: Path) -> list[Record]:
+def records_of(plan: FleetPlan, folder: Path) -> list[Record]:
     write_journals(simulate(plan), folder)
     return [json.loads(line) for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    plan = Plan(**{**{f: getattr(PLAN, f) for f in PLAN.__slots__}, "fixed": TWO, "planted": (RED,)})
+    plan = FleetPlan(**{**{f: getattr(PLAN, f) for f in PLAN.__slots__}, "fixed": TWO, "planted": (RED,)})
     return records_of(plan, tmp_path_factory.mktemp("planted"))
 
 

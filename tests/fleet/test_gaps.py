@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.demo.simulator import Plan, simulate
+from exporter.demo.simulator import FleetPlan, simulate
 from exporter.fleet.input.journals import load
 from exporter.fleet.observations import Beats, Gap, Observed
 from exporter.fleet.statistics.correlation import correlate
@@ -96,6 +96,6 @@ def test_heartbeats_that_overlap_are_two_machines_of_one_name() -> None:
 
 
 def test_a_sound_fleet_has_no_such_gaps() -> None:
-    fleet_ = simulate(Plan(nodes=300, rate=20, reimaged=0.5, repaired=0.5, days=14))
+    fleet_ = simulate(FleetPlan(nodes=300, rate=20, reimaged=0.5, repaired=0.5, days=14))
 
     assert correlate(fleet_.observed, fleet_.window).gaps == ()

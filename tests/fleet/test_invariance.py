@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from exporter.demo.simulated_journals import write_journals
-from exporter.demo.simulator import Fleet, Plan, random_causes, simulate
+from exporter.demo.simulator import Fleet, FleetPlan, random_causes, simulate
 from exporter.fleet.input.journals import load
 from exporter.fleet.observations import Beats
 from exporter.fleet.statistics.correlation import correlate
@@ -20,7 +20,7 @@ Said = list[tuple[str, frozenset[str], int, float, float]]
 
 @pytest.fixture(scope="module")
 def fleet() -> Fleet:
-    plan = Plan(nodes=1200, rate=40, seed=11, lemon=50.0, multi_node=0.2, reimaged=0.2, twins=2, signatures=6)
+    plan = FleetPlan(nodes=1200, rate=40, seed=11, lemon=50.0, multi_node=0.2, reimaged=0.2, twins=2, signatures=6)
     return simulate(random_causes(plan, 2, 9.0, (0.1, 0.3)))
 
 

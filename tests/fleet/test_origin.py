@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from exporter.demo.simulator import Plan, simulate
+from exporter.demo.simulator import FleetPlan, simulate
 from exporter.fleet.observations import Observed
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.origins import first_of_nodes, neighbourhoods, origins
@@ -112,7 +112,7 @@ def test_neighbours_that_crash_daily_are_not_one_fault() -> None:
 
 def test_jobs_without_ids_whose_nodes_die_over_ten_minutes_make_no_place_bad() -> None:
     """Each such job of a rack was taken for many crashes there: 18 false places on six such fleets."""
-    plan = Plan(nodes=1000, days=14, multi_node=0.3, without_jobs=True)
+    plan = FleetPlan(nodes=1000, days=14, multi_node=0.3, without_jobs=True)
     found = [correlate((each := simulate(replace(plan, seed=seed))).observed, each.window) for seed in range(3)]
 
     assert [(result.locations, result.findings) for result in found] == [((), ())] * 3

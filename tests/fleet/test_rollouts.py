@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.demo.simulated_changes import Rollout, more
-from exporter.demo.simulator import Fleet, Plan, random_rollouts, simulate
+from exporter.demo.simulated_changes import PlantedRollout, more
+from exporter.demo.simulator import Fleet, FleetPlan, random_rollouts, simulate
 from exporter.fleet.observations import Observed
 from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
@@ -18,8 +18,8 @@ from exporter.fleet.statistics.findings import Correlation, Finding
 from .small import WEEK, fleet
 
 DAY = 86400.0
-REPAIRS = Plan(nodes=1000, rate=20, days=28, signatures=6, repaired=0.5)
-UPGRADE = Plan(nodes=1000, rate=20, days=14, signatures=6)
+REPAIRS = FleetPlan(nodes=1000, rate=20, days=28, signatures=6, repaired=0.5)
+UPGRADE = FleetPlan(nodes=1000, rate=20, days=14, signatures=6)
 
 
 def of_rollouts(found: Correlation) -> list[Finding]:
@@ -74,7 +74,7 @@ def test_a_rollout_is_one_finding_in_all_formats() -> None:
 
 
 def test_a_fault_after_all_were_upgraded_at_once_is_not_blamed_on_the_upgrade() -> None:
-    upgrade = Rollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
+    upgrade = PlantedRollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
     fleet_ = simulate(replace(UPGRADE, rollouts=(upgrade,)))
     found = correlate(with_a_fault(fleet_, 9), fleet_.window)
 
@@ -84,7 +84,7 @@ def test_a_fault_after_all_were_upgraded_at_once_is_not_blamed_on_the_upgrade() 
 
 
 def test_a_fault_during_a_rollout_is_not_blamed_on_it() -> None:
-    upgrade = Rollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=3)
+    upgrade = PlantedRollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=3)
     fleet_ = simulate(replace(UPGRADE, rollouts=(upgrade,)))
 
     assert of_rollouts(correlate(with_a_fault(fleet_, 9), fleet_.window)) == []

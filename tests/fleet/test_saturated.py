@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.demo.simulator import Fleet, Plan, Planted, simulate
+from exporter.demo.simulator import Fleet, FleetPlan, Planted, simulate
 from exporter.fleet.results.terminal import text
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.statistics.correlation import correlate
@@ -16,7 +16,7 @@ BUSY = 8 / 11  # of the hours, on average
 def saturated(seed: int, a_day: float, *, planted: bool = True, lemon: float = 1.0, signatures: int = 1) -> Fleet:
     """500 nodes, each of which crashes so often a day with each signature; a quarter of them five times as often."""
     return simulate(
-        Plan(
+        FleetPlan(
             nodes=500, rate=1000 * a_day * signatures / BUSY, signatures=signatures, skew=0.0, seed=seed, lemon=lemon,
             fixed=(("firmware_version", (("1.1", 0.25), ("1.0", 0.75))),), planted=(BAD,) if planted else (),
         )
@@ -38,7 +38,7 @@ def test_bad_nodes_are_found_where_all_crash_daily_and_the_rates_hold_the_truth(
 
 
 def test_a_calm_fleet_is_compared_by_day_as_before() -> None:
-    fleet = simulate(Plan(nodes=500, rate=20))
+    fleet = simulate(FleetPlan(nodes=500, rate=20))
 
     assert "nodes that crash again" not in text(correlate(fleet.observed, fleet.window))
 

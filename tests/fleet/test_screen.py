@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from exporter.demo.simulator import Plan, Planted, simulate
+from exporter.demo.simulator import FleetPlan, Planted, simulate
 from exporter.fleet.input.catalogue_conditions import with_locations
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.correlation import correlate
@@ -36,7 +36,7 @@ def test_in_one_stratum_and_day_the_test_is_the_binomial_tail_of_the_share_of_ex
 
 
 def test_the_tables_way_of_counting_agrees_with_counting_one_column() -> None:
-    observed = simulate(Plan(nodes=300, rate=200, reimaged=0.5, multi_node=0.2, seed=3)).observed
+    observed = simulate(FleetPlan(nodes=300, rate=200, reimaged=0.5, multi_node=0.2, seed=3)).observed
     prepared = prepare(observed, WEEK)
     label = prepared.strata(0, level=ALL_ALIKE)
     exposure = screen.exposure_table(prepared.design, label)
@@ -49,7 +49,7 @@ def test_the_tables_way_of_counting_agrees_with_counting_one_column() -> None:
 
 
 def test_a_planted_cause_is_found_and_said_first() -> None:
-    fleet_ = simulate(Plan(nodes=1500, rate=20, planted=(RED,), fixed=TWO, seed=1))
+    fleet_ = simulate(FleetPlan(nodes=1500, rate=20, planted=(RED,), fixed=TWO, seed=1))
     found = correlate(fleet_.observed, fleet_.window)
 
     assert [(f.signature, str(f.facts[0]), f.direction) for f in found.findings] == [("crash", "color=red", "more")]
@@ -59,7 +59,7 @@ def test_a_planted_cause_is_found_and_said_first() -> None:
 
 def test_the_other_half_of_a_cause_is_no_second_finding() -> None:
     """color=blue is protective only because red is not."""
-    fleet_ = simulate(Plan(nodes=1500, rate=20, planted=(RED,), fixed=TWO, seed=2))
+    fleet_ = simulate(FleetPlan(nodes=1500, rate=20, planted=(RED,), fixed=TWO, seed=2))
 
     assert all(str(f.facts[0]) != "color=blue" for f in correlate(fleet_.observed, fleet_.window).findings)
 
@@ -67,7 +67,7 @@ def test_the_other_half_of_a_cause_is_no_second_finding() -> None:
 def test_a_protective_fact_is_found() -> None:
     green = Planted(signature="crash", facts=(("color", "green"),), ratio=0.02)
     kinds = (("color", (("green", 0.3), ("red", 0.35), ("blue", 0.35))),)
-    fleet_ = simulate(Plan(nodes=4000, rate=40, planted=(green,), fixed=kinds, seed=1, signatures=3))
+    fleet_ = simulate(FleetPlan(nodes=4000, rate=40, planted=(green,), fixed=kinds, seed=1, signatures=3))
     found = correlate(fleet_.observed, fleet_.window).findings
 
     assert (str(found[0].facts[0]), found[0].direction) == ("color=green", "fewer")
@@ -101,7 +101,7 @@ def test_where_no_node_differs_exposed_nodes_are_the_experiment() -> None:
 
 
 def test_a_pair_is_said_where_each_needs_the_other() -> None:
-    plan = Plan(
+    plan = FleetPlan(
         nodes=4000, rate=15, seed=3, signatures=4,
         fixed=(("color", (("red", 0.3), ("blue", 0.7))), ("shape", (("round", 0.3), ("square", 0.7)))),
         planted=(Planted(signature="crash", facts=(("color", "red"), ("shape", "round")), ratio=30),),
@@ -114,7 +114,7 @@ def test_a_pair_is_said_where_each_needs_the_other() -> None:
 
 
 def test_two_causes_of_one_signature_are_two_findings_and_no_pair() -> None:
-    plan = Plan(
+    plan = FleetPlan(
         nodes=4000, rate=15, seed=3, signatures=4,
         fixed=(("color", (("red", 0.2), ("blue", 0.8))), ("shape", (("round", 0.2), ("square", 0.8)))),
         planted=(

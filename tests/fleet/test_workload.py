@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from exporter.demo.simulated_journals import write_journals
-from exporter.demo.simulator import Fleet, Plan, random_causes, random_team, simulate
+from exporter.demo.simulator import Fleet, FleetPlan, random_causes, random_team, simulate
 from exporter.fleet.input.journals import load
 from exporter.fleet.observations import Window
 from exporter.fleet.results.terminal import text
@@ -20,8 +20,8 @@ from exporter.fleet.statistics.workload import _over_represented
 SIGNATURE = "sim_fault_00"
 
 
-def plan(seed: int) -> Plan:
-    return Plan(nodes=1500, rate=20, days=14, seed=seed, signatures=8)
+def plan(seed: int) -> FleetPlan:
+    return FleetPlan(nodes=1500, rate=20, days=14, seed=seed, signatures=8)
 
 
 def second_week(fleet: Fleet) -> Correlation:

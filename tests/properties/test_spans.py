@@ -17,7 +17,7 @@ from exporter.core.matching.chunk_matcher import MAX_FACTS
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, LogContext, LogFormat
 from exporter.scan.plan import Task
-from exporter.scan.spans import LINES_BEFORE, LINES_BEHIND, WHOLE, Span, cut_in, spans
+from exporter.scan.spans import LINES_AFTER, LINES_BEFORE, WHOLE, Span, cut_in, spans
 from exporter.scan.stitch import stitched
 from exporter.scan.work import WINDOW_SECONDS, Item, Scanned, scan_one
 from tests.support.matches import NOW, catalogue_of
@@ -163,7 +163,7 @@ def test_no_cut_is_made_where_a_container_runtimes_line_goes_on() -> None:
     def line(mark: str, stream: str = "stdout") -> bytes:
         return f"2025-11-20T23:41:00Z {stream} {mark} x\n".encode()
 
-    before, behind = line("F") * LINES_BEFORE, line("F") * (LINES_BEHIND + 40)
+    before, behind = line("F") * LINES_BEFORE, line("F") * (LINES_AFTER + 40)
     wanted = len(before)
     clean = cut_in(before + line("F") + behind, wanted, "cri", first=True)
     assert clean is not None
@@ -175,6 +175,6 @@ def test_no_cut_is_made_where_a_container_runtimes_line_goes_on() -> None:
     assert goes_on[: cut.at].count(b"\n") == LINES_BEFORE + 1 + MAX_BETWEEN + 1
 
 
-@pytest.mark.parametrize("window", [b"", b"x" * 5000, b"x\n" * (LINES_BEFORE + LINES_BEHIND - 1), b"\n" * 10])
+@pytest.mark.parametrize("window", [b"", b"x" * 5000, b"x\n" * (LINES_BEFORE + LINES_AFTER - 1), b"\n" * 10])
 def test_no_cut_is_made_where_too_few_whole_lines_are_around_it(window: bytes) -> None:
     assert cut_in(window, 0, "plain", first=True) is None

@@ -15,7 +15,7 @@ class Unusable(OSError):
     """An engine cannot run, or cannot continue. The message says what is wrong and what to do."""
 
 
-class Engine(Protocol):
+class ScanEngine(Protocol):
     """Runs `read_batch` elsewhere.
 
     width: how many batches may run or wait. span_bytes: size of a part of a large log. batch_bytes: size of the first

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from exporter.demo.simulator import Plan, random_causes, simulate
+from exporter.demo.simulator import FleetPlan, random_causes, simulate
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.service.answers import PARTS
 from exporter.fleet.service.status import SOURCE, Failure, FleetStatus
@@ -20,7 +20,7 @@ PATHS = ("/api/v1/correlation", *(f"/api/v1/{part}" for part in PARTS))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    plan = Plan(nodes=400, days=14, rate=60, seed=3, lemon=60, facts=6, signatures=4)
+    plan = FleetPlan(nodes=400, days=14, rate=60, seed=3, lemon=60, facts=6, signatures=4)
     fleet = simulate(random_causes(plan, 1, 20))
     return to_json(correlate(fleet.observed, fleet.window))
 
