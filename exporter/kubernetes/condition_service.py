@@ -34,7 +34,7 @@ METRICS: dict[str, Metric] = {
         "`other_node`, `settings`, `http_…`.",
     ),
     "gpufault_node_conditions_discovery_successful": Metric(
-        "gauge", (), "1 if the last search for node daemons had no problem; at 0, those samples earlier are asked."
+        "gauge", (), "1 if the last search for node daemons had no problem; at 0, those found earlier are asked."
     ),
     "gpufault_node_conditions_last_cycle_timestamp_seconds": Metric("gauge", (), "When the last cycle ended."),
     "gpufault_node_conditions_cycle_seconds": Metric("gauge", (), "Duration of the last cycle."),
