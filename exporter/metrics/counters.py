@@ -215,8 +215,8 @@ class Counters:
         self._losses: dict[tuple[str, ...], int] = {}  # totals that sources last reported, by metric name and labels
         for (name, labels), value in stored.items():
             key = (name, _parse_labels(labels))
-            is_known = name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels)
-            if is_known and (value or name != _INCIDENTS):  # those at 0 begin anew
+            is_current = name in METRICS and METRICS[name].stored and len(key[1]) == len(METRICS[name].labels)
+            if is_current and (value or name != _INCIDENTS):  # those at 0 begin anew
                 self._values[key] = value
                 if name == "gpufault_gpu_incidents_total" and key[1][0] != OTHER:
                     self._gpus.add(key[1][0])
@@ -340,7 +340,7 @@ def incidents_by_cause(snapshot: MetricsSnapshot) -> tuple[tuple[str, int], ...]
         if family.name == "gpufault_incidents_total":
             for (_, cause), count in family.samples.items():
                 counts[cause] = counts.get(cause, 0) + int(count)
-    return tuple(sorted(((c, n) for c, n in counts.items() if n), key=lambda each: (-each[1], each[0])))
+    return tuple(sorted(((c, n) for c, n in counts.items() if n), key=lambda item: (-item[1], item[0])))
 
 
 def at_risk(snapshot: MetricsSnapshot) -> tuple[str, ...]:

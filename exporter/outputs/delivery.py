@@ -204,7 +204,7 @@ class Delivery:
 
     def _attempt(self, batch: Batch) -> Attempt:
         settings, now = self._settings, self._clock()
-        records = [without_secrets(each.record) for each in batch.records]
+        records = [without_secrets(entry.record) for entry in batch.records]
         try:
             request_format, url = self._request_format(), read_url(settings)
             headers = read_headers(settings)

@@ -143,12 +143,12 @@ def _lines(file: BinaryIO, start: JournalPosition, limit: int | None) -> Iterato
         yield line, JournalPosition(start.segment, offset, _checksum(file, offset, before))
 
 
-def _checksum(file: BinaryIO, offset: int, known: bytes = b"") -> int:
-    """A checksum of the bytes before an offset. `known`: the last of them, if they were read already."""
+def _checksum(file: BinaryIO, offset: int, before: bytes = b"") -> int:
+    """A checksum of the bytes before an offset. before: the last of them, if they were read already."""
     length = min(offset, _CHECKSUM_BYTES)
-    if len(known) < length:
-        known = os.pread(file.fileno(), length, offset - length)
-    return zlib.crc32(known[len(known) - length :])
+    if len(before) < length:
+        before = os.pread(file.fileno(), length, offset - length)
+    return zlib.crc32(before[len(before) - length :])
 
 
 def _incident(line: bytes) -> dict[str, Any] | None:

@@ -162,8 +162,8 @@ class Outputs:
     def states(self, now: float) -> list[OutputState]:
         """The state of each output."""
         states = [
-            OutputState(each.name, each.up, self._successes.get(each.name), each.lag(now))
-            for each in self._deliveries.values()
+            OutputState(delivery.name, delivery.up, self._successes.get(delivery.name), delivery.lag(now))
+            for delivery in self._deliveries.values()
         ]
         if self._textfile:
             states.append(OutputState("textfile", self._textfile.up, self._successes.get("textfile"), None))
