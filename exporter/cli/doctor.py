@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from exporter.cli import options as flags
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 
 if TYPE_CHECKING:
     from exporter.config.node import Config
@@ -47,7 +47,7 @@ class CheckResult:
 
 
 def run(options: argparse.Namespace) -> int:
-    from exporter.core.text.printable import printable
+    from exporter.core.text.phrases import printable
     from exporter.core.text.redact import hide_secrets
 
     config = flags.load_config(options)

@@ -146,8 +146,7 @@ def explain(
     from exporter.cli.explanation_text import every_candidate, explanation, read, stages_of
     from exporter.core.flight_recorder import describe
     from exporter.core.matching.pipeline import Pipeline
-    from exporter.core.text.counted import counted
-    from exporter.core.text.printable import printable
+    from exporter.core.text.phrases import counted, printable
     from exporter.scan.plan import form_of
 
     pipeline = Pipeline(catalogue, utc_offset=time.localtime().tm_gmtoff)
@@ -178,7 +177,7 @@ def explain(
         roots = [root for root in roots if root.id in wanted]
     for root in roots:
         cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
-        waiting = (seq for one in (root, *cascades) for group in one.incident.waiting for seq, _ in group.places)
+        waiting = (seq for one in (root, *cascades) for group in one.incident.waiting for seq, _ in group.points)
         of_log = log.path if log else None
         recorded = describe(dumps, waiting)
         shown = explanation(root, cascades, catalogue, fact_lines, color=color, log=of_log, recorder=recorded)
@@ -254,9 +253,9 @@ def _lines_of_facts(readings: Iterable[Reading]) -> dict[str, list[int]]:
 
 def _likely_kinds(lines: Sequence[bytes]) -> tuple[SourceKind, SourceKind]:
     """The likely kinds of a text, most likely first: a copied kernel line may lack its timestamp."""
-    from exporter.core.decoding.formats import looks_like_kernel
+    from exporter.core.decoding.formats import resembles_kernel_line
 
-    return ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")
+    return ("kernel", "job") if resembles_kernel_line(lines[0]) else ("job", "kernel")
 
 
 def _diagnosed(

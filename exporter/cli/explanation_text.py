@@ -22,7 +22,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.rules import Rule, Verdict, facts_of
 from exporter.core.model import Incident, LogFormat, Record, SourceKind
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 
 SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
 SHOWN_REFERENCES = 2
@@ -99,20 +99,20 @@ def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
 
 def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], log: str | None) -> str:
     if log and leaf.source == "kernel":  # its lines have no numbers in this log
-        return incident_text.reason(leaf.what, leaf.value, leaf.reason)
+        return incident_text.reason(leaf.subject, leaf.value, leaf.reason)
     line = leaf.line
     if line is None and leaf.source == "log":
-        stated = fact_lines.get(leaf.what.removeprefix("fact "), ())
+        stated = fact_lines.get(leaf.subject.removeprefix("fact "), ())
         line = max((number for number in stated if number <= before), default=None)
     where = leaf.source if line is None else f"line {line}"
-    return incident_text.reason(leaf.what, leaf.value, leaf.reason, where)
+    return incident_text.reason(leaf.subject, leaf.value, leaf.reason, where)
 
 
 def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator[str]:
     """What could change the answer: assumptions, and causes that a missing fact could favour."""
     asked: set[str] = set()
-    assumed = [leaf for leaf in chosen.held if leaf.what.startswith("fact ") and not leaf.source] if chosen else []
-    for leaf in {leaf.what: leaf for leaf in assumed}.values():
+    assumed = [leaf for leaf in chosen.held if leaf.subject.startswith("fact ") and not leaf.source] if chosen else []
+    for leaf in {leaf.subject: leaf for leaf in assumed}.values():
         because = f" – {leaf.reason}" if leaf.reason else ""
         yield from field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
         yield from _commands([leaf], asked)
@@ -136,7 +136,7 @@ def _because(leaf: Leaf) -> str:
 
 def _value(leaf: Leaf, *, holds: bool = True) -> str:
     """A condition on a fact in words: `rocm_version is below 6.2`."""
-    name, asked = leaf.what.removeprefix("fact "), leaf.requirement
+    name, asked = leaf.subject.removeprefix("fact "), leaf.requirement
     while asked.startswith("not "):
         asked, holds = asked.removeprefix("not "), not holds
     if asked == "known":
@@ -168,7 +168,7 @@ _BOUNDS = {"<=": "at most ", ">=": "at least ", "==": "", "!=": "other than ", "
 def _commands(leaves: Iterable[Leaf], asked: set[str]) -> Iterator[str]:
     """The commands that print these facts, each once."""
     for leaf in leaves:
-        fact = leaf.what.removeprefix("fact ")
+        fact = leaf.subject.removeprefix("fact ")
         command = command_for(fact)
         if command and fact not in asked:
             asked.add(fact)
@@ -195,7 +195,7 @@ def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _condition(leaf: Leaf) -> str:
     value = f" ({leaf.value}{', from the ' + leaf.source if leaf.source else ''})" if leaf.value else ""
-    return one_line(f"{leaf.what} {leaf.requirement}{value}") + (f": {leaf.reason}" if leaf.reason else "")
+    return one_line(f"{leaf.subject} {leaf.requirement}{value}") + (f": {leaf.reason}" if leaf.reason else "")
 
 
 # The shell command that prints each missing fact (docs/facts.md says what they mean). On the node of the crash:

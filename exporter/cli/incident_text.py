@@ -10,10 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from exporter.core.collectives import collective_texts
-from exporter.core.diagnosis.evidence_text import evidence_text
+from exporter.core.diagnosis.assessment import evidence_text
 from exporter.core.model import STAMPED, UNKNOWN, UNRECOGNISED
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report_error(error: Exception, command: str) -> int:
     from exporter.cli.options import UsageError
-    from exporter.core.text.printable import printable
+    from exporter.core.text.phrases import printable
     from exporter.core.text.problems import InvalidInput
     from exporter.process import extras
     from exporter.store.state import StateUnusable
@@ -99,7 +99,7 @@ def _report_error(error: Exception, command: str) -> int:
 
 def _error_message(error: OSError | StateUnusable) -> str:
     """The message of an error, beginning with the file's name if known, like errors of configurations."""
-    from exporter.core.text.printable import printable
+    from exporter.core.text.phrases import printable
 
     name = getattr(error, "filename", None)
     if isinstance(error, OSError) and isinstance(name, str | os.PathLike) and error.strerror:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from exporter.cli import fleet_options
 from exporter.cli import options as flags
 from exporter.cli.options import moment, seconds
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 
 if TYPE_CHECKING:
     from exporter.cli.load_in_subprocess import Loaded

@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 from exporter.core.text.redact import hide_secrets
 from exporter.scan.decompress import is_archive
 

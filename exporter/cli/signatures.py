@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from exporter.cli import options as flags
 from exporter.core.model import UNRECOGNISED, Layer, Severity, SourceKind, Vendor
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import LoadedPacks
@@ -117,8 +117,8 @@ def _show(options: argparse.Namespace) -> int:
     import yaml
 
     from exporter.config import packs
-    from exporter.core.catalogue.pack_data import to_data
-    from exporter.core.text.nearest import nearest
+    from exporter.core.text.phrases import nearest
+    from exporter.core.text.stored_values import to_data
 
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
@@ -149,14 +149,14 @@ def _new(options: argparse.Namespace) -> int:
     from exporter.config import packs
     from exporter.core.authoring.draft import draft
     from exporter.core.authoring.example_checks import run_text
-    from exporter.core.decoding.formats import decode, looks_like_kernel
+    from exporter.core.decoding.formats import decode, resembles_kernel_line
     from exporter.core.decoding.prefixes import Clock
     from exporter.core.matching.pipeline import Pipeline
 
     lines = [line.strip().encode("utf-8", "backslashreplace") for line in options.lines]
     if any(not line or b"\n" in line for line in lines):
         raise flags.UsageError("each argument is one line of a log")
-    likely: tuple[SourceKind, ...] = ("kernel", "job") if looks_like_kernel(lines[0]) else ("job", "kernel")
+    likely: tuple[SourceKind, ...] = ("kernel", "job") if resembles_kernel_line(lines[0]) else ("job", "kernel")
     sources = likely if options.source == "auto" else (options.source,)
     pipeline = Pipeline(catalogue := packs.load(flags.pack_folders(options)))
     shown: set[str] = set()
@@ -262,7 +262,7 @@ def _test(options: argparse.Namespace) -> int:
         print(f"{problem.file}:{problem.line}:{problem.col}: {promise.item.id}")
         for name, text in (
             ("line", promise.text.strip()),
-            ("wrong", problem.what),
+            ("wrong", problem.message),
             ("shows", ", ".join(promise.shows) or "no signature"),
             ("engine", ", ".join(promise.engines)),
         ):

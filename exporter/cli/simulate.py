@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
 from exporter.cli.options import moment, seconds
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 
 if TYPE_CHECKING:
     from exporter.demo.simulator import Fleet, FleetPlan

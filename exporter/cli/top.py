@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from exporter.cli import daemon_client
 from exporter.cli.options import seconds
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -21,8 +21,7 @@ from exporter.cli import options as flags
 from exporter.cli.options import seconds
 from exporter.core.diagnosis.record_schema import IncidentRecord, RefusedRecord, incident_of, parse
 from exporter.core.model import UNRECOGNISED
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 from exporter.core.text.template import error_of, template_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
-from exporter.core.text.nearest import nearest
+from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
 from exporter.core.values import replace
 from exporter.store.safe_open import read_text

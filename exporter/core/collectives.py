@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any, NamedTuple, TypeVar
 
 MAX_GROUPS = 8  # process groups of which some rank hangs; a rank of Megatron is in some ten, and mostly hangs in one
-MAX_PLACES = 2  # sequence numbers kept of a group, the lowest and the highest each
+MAX_POINTS = 2  # sequence numbers kept of a group, the lowest and the highest each
 MAX_OPERATIONS = 2  # at one sequence number: two are a fault of the program already
 MAX_HOSTS = 8  # named at one sequence number
 MAX_RANK = (1 << 14) - 1  # 2 KiB of bits; with the bounds above, 200 KiB an incident if a job forges all of it
@@ -35,7 +35,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Place(NamedTuple):
+class WaitPoint(NamedTuple):
     """The ranks at one sequence number, as bits: all, and by operation; and the hosts of the lowest of them."""
 
     ranks: int = 0
@@ -52,7 +52,7 @@ class Group(NamedTuple):
     name: str
     size: int = 0
     ranks: int = 0
-    places: tuple[tuple[int, Place], ...] = ()
+    points: tuple[tuple[int, WaitPoint], ...] = ()
 
 
 Waiting = tuple[Group, ...]
@@ -66,8 +66,8 @@ def waiting_of(captures: Mapping[str, str], rank: str | None, host: str | None) 
     if (number := int(rank)) > MAX_RANK:
         return ()
     bit, operation = 1 << number, captures.get("op", "")[:MAX_NAME]
-    place = Place(bit, ((operation, bit),) if operation else (), ((number, host[:MAX_NAME]),) if host else ())
-    return (Group(_group_name(captures.get("group", "")), _size(captures), bit, ((int(seq), place),)),)
+    point = WaitPoint(bit, ((operation, bit),) if operation else (), ((number, host[:MAX_NAME]),) if host else ())
+    return (Group(_group_name(captures.get("group", "")), _size(captures), bit, ((int(seq), point),)),)
 
 
 def merged(a: Waiting, b: Waiting) -> Waiting:
@@ -86,23 +86,23 @@ def dump_waiting(waiting: Waiting) -> list[Any]:
     """As plain data for JSON; bits are hexadecimal texts."""
     return [
         [name, size, f"{ranks:x}", [
-            [seq, f"{place.ranks:x}", [[op, f"{bits:x}"] for op, bits in place.operations], list(map(list, place.hosts))]
-            for seq, place in places
+            [seq, f"{point.ranks:x}", [[op, f"{bits:x}"] for op, bits in point.operations], list(map(list, point.hosts))]
+            for seq, point in points
         ]]
-        for name, size, ranks, places in waiting
+        for name, size, ranks, points in waiting
     ]  # fmt: skip
 
 
 def load_waiting(stored: Iterable[Any]) -> Waiting:
     """What `dump_waiting` wrote. Raises ValueError and TypeError for anything else."""
 
-    def place(bits: str, operations: Iterable[Any], hosts: Iterable[Any]) -> Place:
+    def point(bits: str, operations: Iterable[Any], hosts: Iterable[Any]) -> WaitPoint:
         by_operation = tuple((str(op), int(of, 16)) for op, of in operations)
-        return Place(int(bits, 16), by_operation, tuple((int(rank), str(host)) for rank, host in hosts))
+        return WaitPoint(int(bits, 16), by_operation, tuple((int(rank), str(host)) for rank, host in hosts))
 
     return tuple(
-        Group(str(name), int(size), int(ranks, 16), tuple((int(seq), place(*of)) for seq, *of in places))
-        for name, size, ranks, places in stored
+        Group(str(name), int(size), int(ranks, 16), tuple((int(seq), point(*of)) for seq, *of in points))
+        for name, size, ranks, points in stored
     )
 
 
@@ -113,151 +113,151 @@ def collectives_of(waiting: Waiting) -> list[dict[str, Any]]:
     """
     named = [group for group in waiting if group.name != UNNAMED]
     unnamed = next((group for group in waiting if group.name == UNNAMED), Group(UNNAMED))
-    found = [_recorded(_with_operations(group, unnamed)) for group in named]
+    records = [_recorded(_with_operations(group, unnamed)) for group in named]
     rest = _without(unnamed, named)
-    if rest.places and not _is_mixed(rest):
-        found.append(_recorded(rest))
-    return [each for each in found if each["places"]]
+    if rest.points and not _is_mixed(rest):
+        records.append(_recorded(rest))
+    return [record for record in records if record["places"]]
 
 
 def collective_texts(collectives: Iterable[Mapping[str, Any]]) -> list[str]:
     """What `collectives_of` tells, one sentence a group: who is behind, or that nobody who reports is."""
-    return [text for each in collectives if (text := _text(each))]
+    return [text for group in collectives if (text := _text(group))]
 
 
 def _text(group: Mapping[str, Any]) -> str:
-    places, reporting, size = group["places"], group["reporting"], group.get("size") or 0
+    points, reporting, size = group["places"], group["reporting"], group.get("size") or 0
     missing = max(0, size - reporting)
-    if not places or (reporting < 2 and not missing):
+    if not points or (reporting < 2 and not missing):
         return ""
-    first, said = places[0], []
-    if len(places) > 1:
-        said = [f"{_who(first)} {_be(first)} behind, in {_at(first)}", _others(places, reporting - first["count"])]
+    first, clauses = points[0], []
+    if len(points) > 1:
+        clauses = [f"{_who(first)} {_be(first)} behind, in {_at(first)}", _others(points, reporting - first["count"])]
     elif len(first["operations"]) > 1:
-        calls = ", ".join(f"{_who(each)} {each['op']}" for each in first["operations"])
-        said = [f"the ranks call different operations at number {first['seq']}: {calls}"]
+        calls = ", ".join(f"{_who(operation)} {operation['op']}" for operation in first["operations"])
+        clauses = [f"the ranks call different operations at number {first['seq']}: {calls}"]
     elif missing:
-        said = [f"only {_who(first)} {'reports' if reporting == 1 else 'report'}, from {_at(first)}"]
+        clauses = [f"only {_who(first)} {'reports' if reporting == 1 else 'report'}, from {_at(first)}"]
     elif size:
-        said = [f"all {size:,} ranks wait in {_at(first)}", "none is behind: a GPU or the network hangs"]
+        clauses = [f"all {size:,} ranks wait in {_at(first)}", "none is behind: a GPU or the network hangs"]
     else:
-        said = [f"the {reporting:,} ranks that report wait in {_at(first)}", "one that prints nothing may be behind"]
+        clauses = [f"the {reporting:,} ranks that report wait in {_at(first)}", "one that prints nothing may be behind"]
     if missing:
-        said.append(f"{missing:,} of the group's {size:,} ranks report nothing here")
-    if not group.get("group") and len(places) > 1:
-        said.append("the lines name no group: this holds if they are of one")
-    return (f"group {group['group']}: " if group.get("group") else "") + "; ".join(said)
+        clauses.append(f"{missing:,} of the group's {size:,} ranks report nothing here")
+    if not group.get("group") and len(points) > 1:
+        clauses.append("the lines name no group: this holds if they are of one")
+    return (f"group {group['group']}: " if group.get("group") else "") + "; ".join(clauses)
 
 
-def _others(places: Sequence[Mapping[str, Any]], count: int) -> str:
-    where = _at(places[1]) if len(places) == 2 else f"operations up to {places[-1]['seq']}"
+def _others(points: Sequence[Mapping[str, Any]], count: int) -> str:
+    where = _at(points[1]) if len(points) == 2 else f"operations up to {points[-1]['seq']}"
     return f"{count:,} other {'rank waits' if count == 1 else 'ranks wait'} in {where}"
 
 
-def _be(place: Mapping[str, Any]) -> str:
-    return "is" if place["count"] == 1 else "are"
+def _be(point: Mapping[str, Any]) -> str:
+    return "is" if point["count"] == 1 else "are"
 
 
-def _at(place: Mapping[str, Any]) -> str:
-    names = [each["op"] for each in place["operations"]]
-    return f"{' and '.join(names) or 'operation'} {place['seq']}"
+def _at(point: Mapping[str, Any]) -> str:
+    names = [operation["op"] for operation in point["operations"]]
+    return f"{' and '.join(names) or 'operation'} {point['seq']}"
 
 
-def _who(place: Mapping[str, Any]) -> str:
+def _who(point: Mapping[str, Any]) -> str:
     """The ranks at a place, the first by name, with the host where its line tells it."""
-    hosts = place.get("hosts") or {}
-    shown = [f"{rank} on {hosts[rank]}" if rank in hosts else str(rank) for rank in place["ranks"]]
-    more = place["count"] - len(shown)
-    return f"rank{'s' if place['count'] != 1 else ''} {', '.join(shown)}" + (f" and {more} more" if more > 0 else "")
+    hosts = point.get("hosts") or {}
+    shown = [f"{rank} on {hosts[rank]}" if rank in hosts else str(rank) for rank in point["ranks"]]
+    more = point["count"] - len(shown)
+    return f"rank{'s' if point['count'] != 1 else ''} {', '.join(shown)}" + (f" and {more} more" if more > 0 else "")
 
 
 def _recorded(group: Group) -> dict[str, Any]:
-    places = [
-        (seq, place) for seq, place in group.places if not any(op in _POINT_TO_POINT for op, _ in place.operations)
+    points = [
+        (seq, point) for seq, point in group.points if not any(op in _POINT_TO_POINT for op, _ in point.operations)
     ]
     reporting = 0
-    for _, place in places:
-        reporting |= place.ranks
+    for _, point in points:
+        reporting |= point.ranks
     # Between the lowest and highest places that are kept, others may have been dropped.
-    if len(group.places) == 2 * MAX_PLACES:
+    if len(group.points) == 2 * MAX_POINTS:
         reporting = group.ranks
     return {
         "group": group.name or None,
         "size": group.size if group.size > 0 else None,
         "reporting": reporting.bit_count(),
-        "places": [_recorded_place(seq, place) for seq, place in places],
+        "places": [_recorded_point(seq, point) for seq, point in points],
     }
 
 
-def _recorded_place(seq: int, place: Place) -> dict[str, Any]:
+def _recorded_point(seq: int, point: WaitPoint) -> dict[str, Any]:
     return {
         "seq": seq,
-        "count": place.ranks.bit_count(),
-        "ranks": [str(rank) for rank in _first(place.ranks)],
+        "count": point.ranks.bit_count(),
+        "ranks": [str(rank) for rank in _first(point.ranks)],
         "operations": [
             {"op": op, "count": bits.bit_count(), "ranks": [str(rank) for rank in _first(bits)]}
-            for op, bits in place.operations
+            for op, bits in point.operations
         ],
-        "hosts": {str(rank): host for rank, host in place.hosts},
+        "hosts": {str(rank): host for rank, host in point.hosts},
     }
 
 
 def _with_operations(group: Group, unnamed: Group) -> Group:
     """A group with the operations that lines without its name tell of the same ranks at the same numbers."""
-    others = dict(unnamed.places)
+    others = dict(unnamed.points)
 
-    def told(seq: int, place: Place) -> Place:
-        more = others.get(seq, Place())
-        more = Place(0, tuple((op, bits & place.ranks) for op, bits in more.operations if bits & place.ranks))
-        return _merged_places(place, more)
+    def with_operations(seq: int, point: WaitPoint) -> WaitPoint:
+        more = others.get(seq, WaitPoint())
+        more = WaitPoint(0, tuple((op, bits & point.ranks) for op, bits in more.operations if bits & point.ranks))
+        return _merged_points(point, more)
 
     size = group.size or (unnamed.size if unnamed.ranks == group.ranks else 0)
-    return group._replace(size=size, places=tuple((seq, told(seq, place)) for seq, place in group.places))
+    return group._replace(size=size, points=tuple((seq, with_operations(seq, point)) for seq, point in group.points))
 
 
 def _without(group: Group, others: Iterable[Group]) -> Group:
     """What no other group tells too, by rank and number."""
-    taken: dict[int, int] = {}
+    counted: dict[int, int] = {}
     for other in others:
-        for seq, place in other.places:
-            taken[seq] = taken.get(seq, 0) | place.ranks
+        for seq, point in other.points:
+            counted[seq] = counted.get(seq, 0) | point.ranks
 
     def rest(bits: int, seq: int) -> int:
-        return bits & ~taken.get(seq, 0)
+        return bits & ~counted.get(seq, 0)
 
-    places = tuple(
-        (seq, Place(
-            rest(place.ranks, seq),
-            tuple((op, rest(bits, seq)) for op, bits in place.operations if rest(bits, seq)),
-            tuple((rank, host) for rank, host in place.hosts if rest(1 << rank, seq)),
+    points = tuple(
+        (seq, WaitPoint(
+            rest(point.ranks, seq),
+            tuple((op, rest(bits, seq)) for op, bits in point.operations if rest(bits, seq)),
+            tuple((rank, host) for rank, host in point.hosts if rest(1 << rank, seq)),
         ))
-        for seq, place in group.places
-        if rest(place.ranks, seq)
+        for seq, point in group.points
+        if rest(point.ranks, seq)
     )  # fmt: skip
-    return group._replace(places=places)
+    return group._replace(points=points)
 
 
 def _is_mixed(group: Group) -> bool:
     seen = 0
-    for _, place in group.places:
-        if seen & place.ranks:
+    for _, point in group.points:
+        if seen & point.ranks:
             return True
-        seen |= place.ranks
+        seen |= point.ranks
     return False
 
 
 def _merged_groups(a: Group, b: Group) -> Group:
-    places = _joined((*a.places, *b.places), _merged_places)
-    numbers = sorted(places)
-    kept = numbers if len(numbers) <= 2 * MAX_PLACES else [*numbers[:MAX_PLACES], *numbers[-MAX_PLACES:]]
+    points = _joined((*a.points, *b.points), _merged_points)
+    numbers = sorted(points)
+    kept = numbers if len(numbers) <= 2 * MAX_POINTS else [*numbers[:MAX_POINTS], *numbers[-MAX_POINTS:]]
     size = a.size if a.size == b.size or not b.size else b.size if not a.size else CONTRADICTED
-    return Group(a.name, size, a.ranks | b.ranks, tuple((seq, places[seq]) for seq in kept))
+    return Group(a.name, size, a.ranks | b.ranks, tuple((seq, points[seq]) for seq in kept))
 
 
-def _merged_places(a: Place, b: Place) -> Place:
+def _merged_points(a: WaitPoint, b: WaitPoint) -> WaitPoint:
     operations = _joined((*a.operations, *b.operations), int.__or__)
     hosts = _joined((*a.hosts, *b.hosts), min)
-    return Place(
+    return WaitPoint(
         a.ranks | b.ranks,
         tuple((op, operations[op]) for op in sorted(operations)[:MAX_OPERATIONS]),
         tuple((rank, hosts[rank]) for rank in sorted(hosts)[:MAX_HOSTS]),
@@ -265,10 +265,10 @@ def _merged_places(a: Place, b: Place) -> Place:
 
 
 def _joined(pairs: Iterable[tuple[_K, _V]], join: Callable[[_V, _V], _V]) -> dict[_K, _V]:
-    found: dict[_K, _V] = {}
+    joined: dict[_K, _V] = {}
     for key, value in pairs:
-        found[key] = join(found[key], value) if key in found else value
-    return found
+        joined[key] = join(joined[key], value) if key in joined else value
+    return joined
 
 
 def _first(ranks: int) -> list[int]:
@@ -283,8 +283,8 @@ def _first(ranks: int) -> list[int]:
 
 def _group_name(text: str) -> str:
     """What tells a group from others on all ranks: its global id, where the line has one."""
-    found = _GUID.search(f"PG {text}") if "GUID " in text else None
-    return (found["guid"] or found["only"] if found else text)[:MAX_NAME]
+    guid = _GUID.search(f"PG {text}") if "GUID " in text else None
+    return (guid["guid"] or guid["only"] if guid else text)[:MAX_NAME]
 
 
 def _size(captures: Mapping[str, str]) -> int:

@@ -65,13 +65,13 @@ class Truth(StrEnum):
 
     @staticmethod
     def all_of(truths: Iterable[Truth]) -> Truth:
-        found = set(truths)
-        return next((truth for truth in (Truth.FAILED, Truth.UNDETERMINED) if truth in found), Truth.HELD)
+        distinct = set(truths)
+        return next((truth for truth in (Truth.FAILED, Truth.UNDETERMINED) if truth in distinct), Truth.HELD)
 
     @staticmethod
     def any_of(truths: Iterable[Truth]) -> Truth:
-        found = set(truths)
-        return next((truth for truth in (Truth.HELD, Truth.UNDETERMINED) if truth in found), Truth.FAILED)
+        distinct = set(truths)
+        return next((truth for truth in (Truth.HELD, Truth.UNDETERMINED) if truth in distinct), Truth.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

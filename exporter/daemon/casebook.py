@@ -112,7 +112,7 @@ class Casebook:
         """Read the node's facts, ask the driver, and search processes, each if it is due."""
         changed, answer = self._watch.refresh(now, self.faults.of_driver())
         if answer:
-            self.faults.driver_says(answer, self.catalogue)
+            self.faults.add_driver_answer(answer, self.catalogue)
         if changed:
             self.add_facts_record(now)
             self.start_at_zero()

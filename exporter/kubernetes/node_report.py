@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from exporter.core.diagnosis.record_schema import Time
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 
 MAX_FAULTS = 128  # a daemon keeps 64 open and cleared ones
 MAX_TEXT = 400  # characters; remedies have up to 350

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from exporter.core.diagnosis.records import facts_record
 from exporter.core.facts.driver_answer import DRIVER_FACTS, DriverAnswer, with_driver_gpus
 from exporter.core.facts.gpus import Gpu, facts_of
-from exporter.core.facts.values import distinct_values
+from exporter.core.facts.parsing import distinct_values
 from exporter.core.model import Moment, Vendor
 from exporter.probes import PROBES, Gathered, gather
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from exporter.core.facts.gpus import Gpu, gpu_of_uevent
 from exporter.core.facts.linux import iommu_mode
+from exporter.core.facts.parsing import distinct_values, number, single_line, size
 from exporter.core.facts.pci import largest_bar, link_is_degraded, normalise_pci, pcie_speed, pcie_width
-from exporter.core.facts.values import distinct_values, number, single_line, size
 from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 _PCI = "/sys/bus/pci/devices"

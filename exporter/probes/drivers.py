@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from exporter.core.facts import nvidia
-from exporter.core.facts.values import distinct_values, single_line
+from exporter.core.facts.parsing import distinct_values, single_line
 from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 

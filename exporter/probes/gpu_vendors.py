@@ -7,7 +7,7 @@ hangs; ECC mode, remapped rows and NVLink need NVML, which waits for the GPU: se
 from exporter.core.facts import amd, nvidia
 from exporter.core.facts.gpus import Gpu
 from exporter.core.facts.intel import firmware_version
-from exporter.core.facts.values import distinct_values, identity, number, on_or_off, single_line, size
+from exporter.core.facts.parsing import distinct_values, identity, number, on_or_off, single_line, size
 from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 _AMDGPU = "/sys/bus/pci/drivers/amdgpu"

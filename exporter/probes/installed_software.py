@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 from exporter.core.facts import amd, intel, nvidia, packages
-from exporter.core.facts.values import sorted_versions
+from exporter.core.facts.parsing import sorted_versions
 from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 _DPKG = "/var/lib/dpkg/status"

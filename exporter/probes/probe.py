@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from exporter.core.facts.gpus import Gpu
+from exporter.core.facts.parsing import single_line
 from exporter.core.facts.pci import normalise_pci
-from exporter.core.facts.values import single_line
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from exporter.core.facts import mounts as parse
 from exporter.core.facts.linux import memory_bytes
-from exporter.core.facts.values import distinct_values
+from exporter.core.facts.parsing import distinct_values
 from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 
 _MOUNTS = "/proc/1/mountinfo"

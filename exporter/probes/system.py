@@ -4,7 +4,7 @@ Services are those with control groups of active systemd units.
 """
 
 from exporter.core.facts import linux
-from exporter.core.facts.values import bracketed_word, distinct_values, on_or_off, single_line
+from exporter.core.facts.parsing import bracketed_word, distinct_values, on_or_off, single_line
 from exporter.probes.gpu_vendors import CONTAINER_DRIVER
 from exporter.probes.probe import Fact, Host, Probe, ProbeResult, available
 

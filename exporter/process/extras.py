@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from exporter.core.text.counted import listed
+from exporter.core.text.phrases import listed
 
 FLEET = ("duckdb", "numpy", "scipy")  # the packages of the extra `fleet`, as they are imported
 DEBIAN = Path("/usr/lib/gpufault")  # where the Debian package puts its environment

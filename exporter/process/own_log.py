@@ -7,7 +7,7 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 
 

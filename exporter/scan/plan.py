@@ -128,7 +128,7 @@ def _is_kernel(path: str, lines: Sequence[bytes]) -> bool:
     has_signs = not text.isascii() or any(part in text for part in _PARTS_OF_SIGNS)
     for line in lines:
         if formats.begins_as_kernel_message(line) or (
-            has_signs and _KERNEL_SIGN.search(line) and formats.looks_like_kernel(line)
+            has_signs and _KERNEL_SIGN.search(line) and formats.resembles_kernel_line(line)
         ):
             needed -= 1
         else:

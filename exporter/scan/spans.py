@@ -15,7 +15,7 @@ from exporter.core.catalogue.pack_types import MAX_LINES
 from exporter.core.decoding import formats
 from exporter.core.decoding.lines import MAX_BETWEEN
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import LOOK_BACK
+from exporter.core.decoding.timestamps import MAX_LINES_BACK
 from exporter.core.model import LogFormat
 from exporter.scan.decompress import is_archive
 from exporter.scan.plan import Task
@@ -27,7 +27,7 @@ from exporter.sources.holes import data_after
 WINDOW_BYTES = 1 << 18
 # Lines that must stand whole before a cut: those that tell its first line's time, and those over which a carrier's line
 # can go on. And behind it: what a signature that begins before it may look at.
-LINES_BEFORE = max(LOOK_BACK, MAX_BETWEEN + 1)
+LINES_BEFORE = max(MAX_LINES_BACK, MAX_BETWEEN + 1)
 LINES_AFTER = MAX_LINES
 
 

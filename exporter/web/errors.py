@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.process.rate_limited_log import RateLimitedLog
 
 MAX_CHARS = 400  # an error may quote what a client sent

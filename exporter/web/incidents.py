@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from exporter.core.diagnosis.records import line, without_secrets
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.store.latest_incidents import Before, Page, latest_incidents
 from exporter.web.interface import NodeView
 from exporter.web.readers import Readers

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.model import ACTION_WORDS, UNKNOWN
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 from exporter.core.text.redact import redact
 from exporter.web.interface import Overview, RecentIncident, SourceState
 

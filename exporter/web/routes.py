@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.core.text.redact import hide_secrets, redact
 from exporter.metrics.exposition import Exposition

@@ -58,7 +58,7 @@ def diagnosed(case: Case | Variant, catalogue: Catalogue) -> Diagnosis:
 def test_a_cause_is_chosen_on_its_evidence(case: Case, catalogue: Catalogue) -> None:
     diagnosis = diagnosed(case, catalogue)
     assert case.cause == diagnosis.root_cause
-    assert case.evidence == [evidence.what for evidence in diagnosis.evidence]
+    assert case.evidence == [evidence.subject for evidence in diagnosis.evidence]
 
 
 @pytest.mark.parametrize(("case", "name"), ASKS, ids=str)
@@ -67,7 +67,7 @@ def test_without_a_fact_it_is_undetermined_and_the_fact_is_named(case: Case, nam
     assert case.without[name] == diagnosis.root_cause
     (considered,) = [a for a in diagnosis.considered if a.cause.id == case.cause]
     assert considered.truth is Truth.UNDETERMINED
-    assert f"fact {name}" in [leaf.what for leaf in considered.undetermined]
+    assert f"fact {name}" in [leaf.subject for leaf in considered.undetermined]
 
 
 @pytest.mark.parametrize(("case", "variant"), VARIANTS, ids=str)
@@ -173,7 +173,7 @@ def test_a_segmentation_fault_after_a_lost_connection_is_its_consequence(catalog
 def test_the_exit_code_that_names_a_signal_is_quoted_whole(line: str, words: str, catalogue: Catalogue) -> None:
     [root] = roots_of(replace(CASES["named_process_died"], job=f"{line}\n"), catalogue)
     assert root.root_cause == "named_process_died"
-    assert [(e.what, e.value) for e in root.evidence] == [("words", words)]
+    assert [(e.subject, e.value) for e in root.evidence] == [("words", words)]
 
 
 def test_the_fabric_managers_own_line_explains_cudas_error_802(catalogue: Catalogue) -> None:

@@ -11,7 +11,7 @@ import pytest
 from exporter.core import collectives
 from exporter.core.collectives import (
     MAX_GROUPS,
-    MAX_PLACES,
+    MAX_POINTS,
     MAX_RANK,
     Waiting,
     all_of,
@@ -145,7 +145,7 @@ def test_many_ranks_and_groups_take_bounded_memory() -> None:
     )
     one = all_of(waits(rank, rng.randrange(10**14), f"op{rank}" * 20, GROUP, "h" * 999) for rank in range(3000))
     assert len(hostile) <= MAX_GROUPS
-    assert len(one[0].places) == 2 * MAX_PLACES
+    assert len(one[0].points) == 2 * MAX_POINTS
     assert len(json.dumps(collectives_of(one))) < 1 << 14
     assert len(json.dumps(dump_waiting(hostile))) < 1 << 19
     assert collectives_of(one)[0]["reporting"] == 3000

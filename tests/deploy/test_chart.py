@@ -15,7 +15,7 @@ import yaml
 
 from exporter import __version__
 from exporter.cli.fleet import ADDRESS as FLEET_ADDRESS
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from tests.deploy.kubernetes import (
     CHART,
     HELM,

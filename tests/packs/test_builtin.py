@@ -117,5 +117,6 @@ def test_compiled_packs_equal_the_packs_without_examples() -> None:
     assert compiled.gates == whole.gates
     assert compiled.signatures == {i: replace(s, **bare) for i, s in whole.signatures.items()}
     assert compiled.root_causes == whole.root_causes
+    assert compiled.tables == whole.tables
     assert compiled.log_facts == tuple(replace(f, **bare) for f in whole.log_facts)
     assert compiled.pack_of == whole.pack_of

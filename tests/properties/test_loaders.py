@@ -94,7 +94,7 @@ def problems(load: Callable[[str, str], object], text: str) -> Sequence[Problem]
 
 def is_placed(problem: Problem, text: str) -> bool:
     lines = len(text.splitlines()) + 1  # YAML too counts U+2028; and an error may stand behind the last line
-    return problem.file == "file.yaml" and 1 <= problem.line <= lines and problem.col >= 1 and bool(problem.what)
+    return problem.file == "file.yaml" and 1 <= problem.line <= lines and problem.col >= 1 and bool(problem.message)
 
 
 TOKENS = [

@@ -22,7 +22,7 @@ def test_a_line_that_looks_like_the_kernels_has_the_sign_that_is_searched_first(
     before: str, prefix: str, after: str
 ) -> None:
     line = f"{before}{prefix[:40]}{after}{prefix[40:]}text".replace("\n", " ").encode("utf-8", "replace")
-    assert _KERNEL_SIGN.search(line) or not formats.looks_like_kernel(line)
+    assert _KERNEL_SIGN.search(line) or not formats.resembles_kernel_line(line)
 
 
 @given(st.from_regex(_KERNEL_SIGN))

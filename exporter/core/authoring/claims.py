@@ -50,10 +50,10 @@ def unnamed_claims(cause: RootCause, catalogue: Catalogue) -> Iterator[str]:
     elif cause.action == "replace":
         yield "its action is replace, and its title names no part"
     for claim in claims:
-        said = [found[0] for word in claim if (found := re.search(word, title))]
+        words = [match[0] for word in claim if (match := re.search(word, title))]
         for leaves, signature in _alternatives(cause, catalogue):
             if not any(_search(name, _text(cause.when, leaves), _about(signature)) for name in claim.values()):
-                yield f"its title says {' or '.join(map(repr, said))}, which {signature.id} and its conditions do not name"
+                yield f"its title says {' or '.join(map(repr, words))}, which {signature.id} and its conditions do not name"
                 break
 
 
@@ -71,9 +71,9 @@ def _alternatives(cause: RootCause, catalogue: Catalogue) -> Iterator[tuple[list
 def decided_branches(cause: RootCause, catalogue: Catalogue) -> Iterator[str]:
     """The branches of a cause's advice that the captures of its signatures decide: make two causes of it."""
     captures = groups(p for s in catalogue.matching(cause.signatures) for p in catalogue.signatures[s].patterns)
-    for found in BRANCH.finditer(cause.remediation):
-        if (found["word"] or "xid") in captures:
-            yield f"its remediation says {found[0]!r}, which the line decides; make two causes of it"
+    for branch in BRANCH.finditer(cause.remediation):
+        if (branch["word"] or "xid") in captures:
+            yield f"its remediation says {branch[0]!r}, which the line decides; make two causes of it"
 
 
 def unexplained_captures(cause: RootCause) -> Iterator[str]:

@@ -255,13 +255,13 @@ def _captures(signature: Signature) -> Iterator[str]:
 def _values(signature: Signature, text: str, name: str) -> Iterator[str]:
     for pattern in signature.patterns:
         try:
-            found = search_in_time(regex.compile(pattern, FLAGS), text)
+            match = search_in_time(regex.compile(pattern, FLAGS), text)
         except TimeoutError:
             continue
-        groups: Mapping[str, str | None] = found.groupdict() if found else {}
+        groups: Mapping[str, str | None] = match.groupdict() if match else {}
         for group, value in groups.items():
-            what, _, constant = group.partition("__")
-            if what == name and value:
+            capture, _, constant = group.partition("__")
+            if capture == name and value:
                 yield constant or value
 
 

@@ -51,9 +51,9 @@ def draft(texts: Sequence[str], source: SourceKind, taken: Collection[str]) -> s
         pattern, gpu = _pattern(text, in_names=True)
     examples = []
     for shown in texts:
-        if found := re.search(pattern, shown):
+        if match := re.search(pattern, shown):
             examples.append(f"      - text: {_quoted(shown)}")
-            examples += [f"        captures: {{gpu: {_quoted(found['gpu'])}}}"] if gpu else []
+            examples += [f"        captures: {{gpu: {_quoted(match['gpu'])}}}"] if gpu else []
     lines = [
         "# yaml-language-server: $schema=gpufault-pack.schema.json",
         "pack: my_site",
@@ -78,17 +78,17 @@ def draft(texts: Sequence[str], source: SourceKind, taken: Collection[str]) -> s
 def _pattern(text: str, *, in_names: bool = False) -> tuple[str, str]:
     """The pattern of a text, and its GPU address or "". in_names: numbers within names vary too."""
     out, end, gpu = ["^"], 0, ""
-    for found in _VARIES.finditer(text):
-        if found.end() > LONGEST:
+    for match in _VARIES.finditer(text):
+        if match.end() > LONGEST:
             break
-        out.append(_literal(text[end : found.start()], in_names=in_names))
-        end = found.end()
-        if found["gpu"] is None:
-            out.append(_PATTERNS[str(found.lastgroup)] + (r"(?:\.\d+)*" if "." in (found["number"] or "") else ""))
+        out.append(_literal(text[end : match.start()], in_names=in_names))
+        end = match.end()
+        if match["gpu"] is None:
+            out.append(_PATTERNS[str(match.lastgroup)] + (r"(?:\.\d+)*" if "." in (match["number"] or "") else ""))
         elif gpu:
             out.append(_GPU)
         else:
-            gpu = found["gpu"]
+            gpu = match["gpu"]
             out.append(f"(?P<gpu>{_GPU})")
     out.append(_literal(text[end : max(end, LONGEST)], in_names=in_names))
     return "".join(out), gpu

@@ -74,11 +74,11 @@ def _shadowed(file: PackFile, loc: Loc, item: Patterned, broken: Sequence[Failed
     takers = sorted({b.taken_by for b in broken if b.taken_by})
     if not takers or sum(bool(b.taken_by) for b in broken) < len(item.examples):
         return []
-    what = (
+    message = (
         f"{item.id} never counts: {', '.join(takers)} takes each of its examples; narrow that one, or remove it from "
         "`yields_to`"
     )
-    return [replace(broken[0], problem=file.document.problem((*loc, "id"), what), shows=tuple(takers))]
+    return [replace(broken[0], problem=file.document.problem((*loc, "id"), message), shows=tuple(takers))]
 
 
 def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Patterned) -> Iterator[FailedExample]:
@@ -95,8 +95,8 @@ def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Pat
             if wrong := tuple(e for e, result in results.items() if result.captures.get(name) != value):
                 got = results[wrong[0]].captures.get(name)
                 actual = "missing" if got is None else repr(got)
-                what = f"capture {name} is {actual}, not {value!r}; fix the group's pattern, or the example"
-                problem = file.document.problem((*here, "captures", name), what)
+                message = f"capture {name} is {actual}, not {value!r}; fix the group's pattern, or the example"
+                problem = file.document.problem((*here, "captures", name), message)
                 yield FailedExample(item, problem, example.text, wrong, results[wrong[0]].signatures)
 
 
@@ -106,8 +106,8 @@ def _near_misses(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: 
         if wrong := tuple(name for name, result in results.items() if result.shown):
             by = _furthest(pipelines[0], item, near_miss.text)
             pattern = f" by patterns[{item.patterns.index(by.by)}]" if by and by.by in item.patterns else ""
-            what = f"near miss is matched{pattern}; narrow the pattern, or exclude the line with `unless`"
-            problem = file.document.problem((*loc, "near_misses", index), what)
+            message = f"near miss is matched{pattern}; narrow the pattern, or exclude the line with `unless`"
+            problem = file.document.problem((*loc, "near_misses", index), message)
             yield FailedExample(item, problem, near_miss.text, wrong, results[wrong[0]].signatures)
 
 
@@ -162,7 +162,7 @@ def _why(pipeline: Pipeline, item: Patterned, text: str) -> tuple[str, str]:
 
 def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
     """What the item's rule says to the line of a text that comes furthest; None where no gate leads to the rule."""
-    found: list[Verdict] = []
+    verdicts_of_item: list[Verdict] = []
     lines = text.splitlines()
     clock = Clock(0.0)
     for source in item.sources:
@@ -170,8 +170,8 @@ def _furthest(pipeline: Pipeline, item: Patterned, text: str) -> Verdict | None:
         for number, line in enumerate(lines):
             hit = pipeline.engine_for(source).scan(line.encode()).gates
             verdicts = pipeline.evaluators.trace(hit, records[number : number + MAX_LINES], source)
-            found += [verdict for verdict in verdicts if verdict.rule.id == item.id]
-    return min(found, key=lambda v: _FURTHEST.index(v.outcome), default=None)
+            verdicts_of_item += [verdict for verdict in verdicts if verdict.rule.id == item.id]
+    return min(verdicts_of_item, key=lambda v: _FURTHEST.index(v.outcome), default=None)
 
 
 def run_text(pipeline: Pipeline, text: str, source: SourceKind, form: LogFormat = "plain") -> Processed:

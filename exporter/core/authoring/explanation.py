@@ -39,17 +39,17 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
         )  # fmt: skip
     if signature is None:
         return None
-    logs = " and ".join("the kernel's log" if each == "kernel" else "jobs' logs" for each in signature.sources)
+    logs = " and ".join("the kernel's log" if source == "kernel" else "jobs' logs" for source in signature.sources)
     blocks = (
-        ("Lines that match", tuple(each.text for each in signature.examples[:EXAMPLES])),
-        ("Lines that look alike and do not match", tuple(each.text for each in signature.near_misses[:EXAMPLES])),
+        ("Lines that match", tuple(example.text for example in signature.examples[:EXAMPLES])),
+        ("Lines that look alike and do not match", tuple(miss.text for miss in signature.near_misses[:EXAMPLES])),
         ("Patterns", signature.patterns[:EXAMPLES]),
     )
     return Explanation(
         kind="signature", title=signature.title, verdict=signature.verdict, remediation=signature.remediation,
         sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.",),
         blocks=tuple((head, texts) for head, texts in blocks if texts),
-        related=tuple(sorted(each.id for each in catalogue.causes_of(name))), references=signature.references,
+        related=tuple(sorted(related.id for related in catalogue.causes_of(name))), references=signature.references,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from exporter.core.matching.rules import longest_text, slots
 from exporter.core.patterns.expression import TIMEOUT_SECONDS, Expression
 from exporter.core.patterns.regex_safety import ambiguous_loop
 from exporter.core.patterns.syntax import literal_runs
-from exporter.core.text.nearest import nearest
+from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import Loc, Problem
 from exporter.core.values import replace
 
@@ -29,9 +29,9 @@ def errors(loaded: LoadedPacks) -> list[Problem]:
     ones.
     """
     files = loaded.own or loaded.builtin
-    found = [problem for file in files for problem in _placeholders(file)]
-    found += [problem for file in files for problem in _unknown_captures(file, loaded)]
-    return [*found, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
+    problems = [problem for file in files for problem in _placeholders(file)]
+    problems += [problem for file in files for problem in _unknown_captures(file, loaded)]
+    return [*problems, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
 def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
@@ -39,13 +39,13 @@ def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
     files = loaded.own or loaded.builtin
     facts = set(probed) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
     checks = (_unproven, _exponential, _without_conditions)
-    found = [problem for file in files for check in checks for problem in check(file)]
+    problems = [problem for file in files for check in checks for problem in check(file)]
     if not loaded.problems:  # a rejected log fact may report them
-        found += [problem for file in files for problem in _unknown_facts(file, facts)]
-        found += [problem for file in files for problem in _above_evidence(file, loaded)]
+        problems += [problem for file in files for problem in _unknown_facts(file, facts)]
+        problems += [problem for file in files for problem in _above_evidence(file, loaded)]
     for file in loaded.own:  # a test counts the steps of the built-in ones, on more texts
-        found += _slow(file)
-    return sorted(found, key=lambda problem: (problem.file, problem.line, problem.col))
+        problems += _slow(file)
+    return sorted(problems, key=lambda problem: (problem.file, problem.line, problem.col))
 
 
 def _placeholders(file: PackFile) -> Iterator[Problem]:
@@ -68,18 +68,18 @@ def _unproven(file: PackFile) -> Iterator[Problem]:
         if not item.examples:
             yield file.document.problem(loc, f"{item.id} has no examples; add a line as its emitter prints it")
         if not item.near_misses and not isinstance(item, LogFact):
-            what = f"{item.id} has no near_misses; add a line that looks alike and must not match"
-            yield file.document.problem(loc, what)
+            message = f"{item.id} has no near_misses; add a line that looks alike and must not match"
+            yield file.document.problem(loc, message)
 
 
 def _without_conditions(file: PackFile) -> Iterator[Problem]:
     for number, cause in enumerate(file.pack.root_causes):
         if cause.when is None:
-            what = (
+            message = (
                 f"{cause.id} is never chosen, since it has no `when`; name what proves it beyond its signature: a number "
                 "or words in the line, another line, a fact, or that the kernel reported it"
             )
-            yield file.document.problem(("root_causes", number, "id"), what)
+            yield file.document.problem(("root_causes", number, "id"), message)
 
 
 def _above_evidence(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
@@ -91,18 +91,18 @@ def _above_evidence(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
             "when": unexplained_captures(cause),
         }
         for key, problems in checks.items():
-            for what in problems:
-                yield file.document.problem(("root_causes", number, key), f"{cause.id} claims too much: {what}")
+            for message in problems:
+                yield file.document.problem(("root_causes", number, key), f"{cause.id} claims too much: {message}")
 
 
 def _exponential(file: PackFile) -> Iterator[Problem]:
     for loc, pattern in _patterns(file):
         if text := ambiguous_loop(pattern):
-            what = (
+            message = (
                 f"can take exponential time: a loop reads {text!r} in two ways; let the parts of the loop begin or end "
                 "with different characters, or write the inner loop as *+ or ++"
             )
-            yield file.document.problem(loc, what)
+            yield file.document.problem(loc, message)
 
 
 def _slow(file: PackFile) -> Iterator[Problem]:
@@ -113,12 +113,12 @@ def _slow(file: PackFile) -> Iterator[Problem]:
         for key in ("patterns", "unless"):
             for number, pattern in enumerate(getattr(item, key)):
                 if repeated := _slow_on(pattern, item):
-                    what = (
+                    message = (
                         f"takes over {TIMEOUT_SECONDS * 1000:.0f} ms on a text that repeats "
                         f"{', then '.join(map(repr, repeated))}; bound the loops, as in .{{0,100}}, "
                         "or exclude the text before them; a pattern that times out is skipped for that log"
                     )
-                    yield file.document.problem((*loc, key, number), what)
+                    yield file.document.problem((*loc, key, number), message)
 
 
 def _slow_on(pattern: str, item: Patterned) -> Sequence[str]:
@@ -169,12 +169,12 @@ def _unknown_captures(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
                     yield file.document.problem((*here, "where", name), _no_capture(name, [leaf.match or ""], theirs))
     for number, table in enumerate(file.pack.tables):
         captures = _captures_of(table.signatures, loaded)
-        known = (captures or set()) | {"signature", *process.FACTS}
+        names = (captures or set()) | {"signature", *process.FACTS}
         for index, row in enumerate(table.rows if captures is not None else ()):
             for name in row.where:
-                if name not in known:
-                    place: Loc = ("tables", number, "rows", index, "where", name)
-                    yield file.document.problem(place, _no_capture(name, table.signatures, known))
+                if name not in names:
+                    loc_of_row: Loc = ("tables", number, "rows", index, "where", name)
+                    yield file.document.problem(loc_of_row, _no_capture(name, table.signatures, names))
     for number, signature in enumerate(file.pack.signatures):
         captures = groups(signature.patterns)
         for part, lines in (("recovery", signature.recovery), ("death", signature.death)):
@@ -192,11 +192,11 @@ def _unknown_captures(file: PackFile, loaded: LoadedPacks) -> Iterator[Problem]:
                     )
 
 
-def _no_capture(name: str, of: Iterable[str], known: Iterable[str]) -> str:
-    what, captures = f"unknown capture {name!r} of {', '.join(of)}", sorted(known)
+def _no_capture(name: str, of: Iterable[str], captures: Iterable[str]) -> str:
+    message, captures = f"unknown capture {name!r} of {', '.join(of)}", sorted(captures)
     if near := nearest(name, captures):
-        return f"{what}; did you mean {near}?"
-    return f"{what}; use one of its captures ({', '.join(captures) or 'none'})"
+        return f"{message}; did you mean {near}?"
+    return f"{message}; use one of its captures ({', '.join(captures) or 'none'})"
 
 
 def _captures_of(globs: Sequence[str], loaded: LoadedPacks) -> set[str] | None:
@@ -207,15 +207,15 @@ def _captures_of(globs: Sequence[str], loaded: LoadedPacks) -> set[str] | None:
     return groups(p for s in catalogue.matching(globs) for p in catalogue.signatures[s].patterns)
 
 
-def _unknown_facts(file: PackFile, known: Iterable[str]) -> Iterator[Problem]:
-    known = set(known)
+def _unknown_facts(file: PackFile, fact_names: Iterable[str]) -> Iterator[Problem]:
+    fact_names = set(fact_names)
     for number, cause in enumerate(file.pack.root_causes):
         for loc, leaf in leaf_conditions(cause):
-            if leaf.fact and leaf.fact not in known and not leaf.fact.startswith("env."):
-                near = nearest(leaf.fact, known)
+            if leaf.fact and leaf.fact not in fact_names and not leaf.fact.startswith("env."):
+                near = nearest(leaf.fact, fact_names)
                 advice = f"did you mean {near}? Otherwise" if near else "correct its name, or"
-                what = (
+                message = (
                     f"no probe and no log fact reports {leaf.fact!r}; {advice} add it to facts.extra or facts.commands of "
                     "the configuration"
                 )
-                yield file.document.problem(("root_causes", number, *loc, "fact"), what)
+                yield file.document.problem(("root_causes", number, *loc, "fact"), message)

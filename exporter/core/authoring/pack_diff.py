@@ -9,11 +9,11 @@ from typing import Literal
 
 from exporter.core.authoring.example_checks import FailedExample, failed_examples, run_text
 from exporter.core.catalogue.loader import LoadedPacks
-from exporter.core.catalogue.pack_data import to_data
 from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import Identified
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
+from exporter.core.text.stored_values import to_data
 
 How = Literal["added", "removed", "changed", "replaced", "shadowed", "overlaps"]
 Key = tuple[str, str]  # kind and id
@@ -26,44 +26,44 @@ class Change:
     how: How
     kind: str
     id: str
-    what: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.how:<8} {self.kind} {self.id}: {self.what}"
+        return f"{self.how:<8} {self.kind} {self.id}: {self.message}"
 
 
 def against_others(old: Iterable[PackFile], new: Iterable[PackFile]) -> list[Change]:
     """What is in only one of two sets of packs, and what differs."""
     before, after = _items(old), _items(new)
-    found = [Change("added", *key, _title(after[key])) for key in after.keys() - before.keys()]
-    found += [Change("removed", *key, _title(before[key])) for key in before.keys() - after.keys()]
-    found += [
+    changes = [Change("added", *key, _title(after[key])) for key in after.keys() - before.keys()]
+    changes += [Change("removed", *key, _title(before[key])) for key in before.keys() - after.keys()]
+    changes += [
         Change("changed", *key, ", ".join(changed))
         for key in before.keys() & after.keys()
         if (changed := _changed(before[key], after[key]))
     ]
-    return sorted(found, key=lambda change: (change.kind, change.id))
+    return sorted(changes, key=lambda change: (change.kind, change.id))
 
 
 def against_builtin(loaded: LoadedPacks) -> list[Change]:
     """What a site's packs add to the built-in ones, replace in them, and take from them."""
     own, builtin = _items(loaded.own), _items(loaded.builtin)
     failed = {
-        (type(item), item.id): list(each)
-        for item, each in groupby(failed_examples(loaded.builtin, loaded.catalogue, ["auto"]), lambda one: one.item)
+        (type(item), item.id): list(failures)
+        for item, failures in groupby(failed_examples(loaded.builtin, loaded.catalogue, ["auto"]), lambda one: one.item)
     }
-    found = [Change("added", *key, _title(own[key])) for key in own.keys() - builtin.keys()]
+    changes = [Change("added", *key, _title(own[key])) for key in own.keys() - builtin.keys()]
     for key, item in builtin.items():
         lost = failed.get((type(item), item.id), [])
         if key in own:
             changed = ", ".join(_changed(item, own[key])) or "the same as the built-in one"
-            found.append(Change("replaced", *key, changed + (f"; {_no_longer_match(lost)}" if lost else "")))
+            changes.append(Change("replaced", *key, changed + (f"; {_no_longer_match(lost)}" if lost else "")))
         elif lost:
             takers = sorted({taker for one in lost for taker in ([one.taken_by] if one.taken_by else one.shows)})
             by = f"; {', '.join(takers)} takes {'it' if len(lost) == 1 else 'them'}" if takers else ""
-            found.append(Change("shadowed", *key, _no_longer_match(lost) + by))
-    found += _overlaps(loaded, {name for _, name in builtin})
-    return sorted(found, key=lambda change: (change.kind, change.id))
+            changes.append(Change("shadowed", *key, _no_longer_match(lost) + by))
+    changes += _overlaps(loaded, {name for _, name in builtin})
+    return sorted(changes, key=lambda change: (change.kind, change.id))
 
 
 def _overlaps(loaded: LoadedPacks, builtin: set[str]) -> Iterator[Change]:
@@ -78,10 +78,10 @@ def _overlaps(loaded: LoadedPacks, builtin: set[str]) -> Iterator[Change]:
                 for match in run_text(pipeline, example.text, source).matches
             }
             if others := sorted(shown & builtin - {item.id}):
-                what = (
+                message = (
                     f"its examples also match the built-in {', '.join(others)}; use `yields_to` if that one is to count"
                 )
-                yield Change("overlaps", "signature", item.id, what)
+                yield Change("overlaps", "signature", item.id, message)
 
 
 def _no_longer_match(failed: list[FailedExample]) -> str:

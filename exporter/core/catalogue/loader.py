@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
-from exporter.core.catalogue.pack_data import from_data, to_data
 from exporter.core.catalogue.pack_files import (
     PATTERNED,
     NamedText,
@@ -24,11 +23,16 @@ from exporter.core.catalogue.pack_files import (
     read_packs,
 )
 from exporter.core.catalogue.pack_types import (
+    Condition,
     CrashShape,
+    DeathLine,
     Echo,
+    Example,
     LogFact,
+    NearMiss,
     Pack,
     Patterned,
+    RecoveryLine,
     RootCause,
     Signature,
     Table,
@@ -41,7 +45,7 @@ from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.prefilter import NO_DATABASES, Databases
 from exporter.core.patterns.required_literals import Gate, Needs, derive, needs
 from exporter.core.patterns.syntax import spelt_out
-from exporter.core.text.nearest import nearest
+from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import Document, InvalidInput, Loc, Problem
 from exporter.core.values import dataclass, field, replace
 
@@ -71,8 +75,8 @@ class Catalogue:
 
     def title(self, name: str) -> str:
         """The title of a root cause or a signature; the id itself if it is in no pack."""
-        found = self.root_causes.get(name) or self.signatures.get(name)
-        return found.title if found else name
+        item = self.root_causes.get(name) or self.signatures.get(name)
+        return item.title if item else name
 
     def causes_of(self, signature: str) -> list[RootCause]:
         """The root causes that can explain a signature."""
@@ -87,8 +91,8 @@ class Catalogue:
         if not rows:
             return None
         lines = ({**m.captures, "signature": incident.signature} for m in incident.matches)
-        found = filter(None, (_first_row(rows, line) for line in lines))
-        row = max(found, key=lambda row: ACTIONS.index(row.action), default=None)
+        rows_of_lines = filter(None, (_first_row(rows, line) for line in lines))
+        row = max(rows_of_lines, key=lambda row: ACTIONS.index(row.action), default=None)
         if row and row.action in OPERATOR_ACTIONS and self.signatures[incident.signature].reach == "job":
             return replace(row, severity="error", scope="job", action="restart_job")
         return row
@@ -121,11 +125,11 @@ class Catalogue:
         for row in self._rows[signature]:
             certain = True
             for name, values in row.where.items():
-                told = {signature} if name == "signature" else {spelt_out(pattern, name) for pattern in patterns}
-                covered = {value is None or is_one_of(value, values) for value in told}
+                captured = {signature} if name == "signature" else {spelt_out(pattern, name) for pattern in patterns}
+                covered = {value is None or is_one_of(value, values) for value in captured}
                 if covered == {False}:
                     break
-                certain = certain and covered == {True} and None not in told
+                certain = certain and covered == {True} and None not in captured
             else:
                 yield row.severity == "critical"
                 if certain:
@@ -147,10 +151,6 @@ class Catalogue:
     def follows(self, signature: str, other: str) -> bool:
         """Whether a signature is declared a consequence of another."""
         return other in self._followed[signature]
-
-    def follows_any(self, signature: str) -> bool:
-        """Whether a signature is declared a consequence of any other."""
-        return bool(self._followed[signature])
 
     def without(self, disabled: Iterable[str]) -> Catalogue:
         """The catalogue without disabled signatures."""
@@ -227,7 +227,7 @@ def examine(
     texts: Sequence[NamedText], builtin: Compiled | Sequence[NamedText] = (), rejected: frozenset[str] = frozenset()
 ) -> LoadedPacks:
     """As `load`; returns the problems beside what is valid. rejected: what the files that could not be read may define."""
-    known = builtin if isinstance(builtin, Compiled) else Compiled()
+    compiled = builtin if isinstance(builtin, Compiled) else Compiled()
     if isinstance(builtin, Compiled):
         documents = [Document(f"builtin pack {pack.pack}", None, {}) for pack in builtin.packs]
         beneath = ReadPacks(tuple(map(PackFile, documents, builtin.packs)))
@@ -235,7 +235,7 @@ def examine(
         beneath = read_packs(builtin)
     own = read_packs(texts)
     rejected |= beneath.rejected | own.rejected
-    catalogue = _join([file.pack for file in (*beneath.files, *own.files)], known)
+    catalogue = _join([file.pack for file in (*beneath.files, *own.files)], compiled)
     read = own.files if isinstance(builtin, Compiled) else [*beneath.files, *own.files]
     problems = [*beneath.problems, *own.problems, *clashes(beneath.files, own.files)]
     problems += [problem for file in read for problem in _dangling(file, catalogue, rejected)]
@@ -249,6 +249,8 @@ def compile_packs(texts: Sequence[NamedText], databases: Databases = NO_DATABASE
 
     Shared gates and literals are stored once, so the daemon keeps each once.
     """
+    from exporter.core.text.stored_values import to_data
+
     loaded = load(texts)
     gated = loaded.catalogue.gates
     all_gates = sorted(frozenset().union(*gated.values()))
@@ -288,12 +290,12 @@ def load_compiled(text: str) -> Compiled:
     literals = data["sets"]
 
     @cache
-    def at_places(*places: int) -> frozenset[Gate]:
-        return frozenset(all_gates[at] for at in places)
+    def gates_at(*indexes: int) -> frozenset[Gate]:
+        return frozenset(all_gates[at] for at in indexes)
 
     return Compiled(
-        packs=tuple(from_data(Pack, pack) for pack in data["packs"]),
-        gates={pattern: at_places(*of) for pattern, of in data["gates"].items()},
+        packs=tuple(_from_data(Pack, pack) for pack in data["packs"]),
+        gates={pattern: gates_at(*of) for pattern, of in data["gates"].items()},
         needs={
             pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
             for pattern, (sets, blind, first, one_line) in data["needs"].items()
@@ -312,6 +314,37 @@ class Compiled:
     databases: Databases = NO_DATABASES
 
 
+def _from_data(kind: type[Any], data: Mapping[str, Any]) -> Any:
+    """The inverse of `to_data`. Compiled packs are checked already, and load without pydantic."""
+    return kind(**{_FIELDS.get(name, name): _read(name, item) for name, item in data.items()})
+
+
+_FIELDS = {"not": "not_", "in": "in_"}
+_PARTS: Mapping[str, type[Any]] = {
+    "signatures": Signature,
+    "root_causes": RootCause,
+    "tables": Table,
+    "rows": TableRow,
+    "log_facts": LogFact,
+    "echoes": Echo,
+    "crash_shapes": CrashShape,
+    "examples": Example,
+    "near_misses": NearMiss,
+    "recovery": RecoveryLine,
+    "death": DeathLine,
+    **dict.fromkeys(("when", "supported_by", "against", "all", "any", "not"), Condition),
+}
+
+
+def _read(name: str, item: Any) -> Any:
+    kind = _PARTS.get(name)
+    if isinstance(item, list):
+        if kind is None:
+            return tuple(item)
+        return tuple(_from_data(kind, part) if isinstance(part, dict) else part for part in item)  # a cause has names
+    return _from_data(kind, item) if kind and isinstance(item, dict) else item
+
+
 def _first_row(rows: Iterable[TableRow], line: Mapping[str, str]) -> TableRow | None:
     return next((row for row in rows if row.covers(line)), None)
 
@@ -324,7 +357,7 @@ def _without_examples(pack: Pack) -> Pack:
     return replace(pack, **bare)
 
 
-def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
+def _join(packs: Sequence[Pack], compiled: Compiled) -> Catalogue:
     """Join packs; of two items with one id the later counts."""
     signatures = {s.id: s for p in packs for s in p.signatures}
     log_facts = {f.id: f for p in packs for f in p.log_facts}
@@ -333,9 +366,9 @@ def _join(packs: Sequence[Pack], known: Compiled) -> Catalogue:
     gated: list[Patterned] = [*signatures.values(), *log_facts.values(), *crash_shapes.values()]
     patterns = {pattern for item in gated for pattern in item.patterns}
     return Catalogue(
-        gates={pattern: known.gates.get(pattern) or derive(pattern) for pattern in patterns},
-        needs=known.needs,
-        databases=known.databases,
+        gates={pattern: compiled.gates.get(pattern) or derive(pattern) for pattern in patterns},
+        needs=compiled.needs,
+        databases=compiled.databases,
         signatures=signatures,
         root_causes={c.id: c for p in packs for c in p.root_causes},
         log_facts=tuple(log_facts.values()),

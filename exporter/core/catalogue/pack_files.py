@@ -75,14 +75,14 @@ def read_packs(texts: Sequence[NamedText]) -> ReadPacks:
     rejected: frozenset[str] = frozenset()
     for name, text in texts:
         try:
-            document, found = read(text, name)
+            document, refused = read(text, name)
         except InvalidInput as error:
             problems += error.problems
             rejected |= ANY
             continue
         one = _valid_part(document)
         files += one.files
-        problems += sorted((*found, *one.problems), key=lambda problem: (problem.line, problem.col))
+        problems += sorted((*refused, *one.problems), key=lambda problem: (problem.line, problem.col))
         rejected |= one.rejected
     return ReadPacks(tuple(files), tuple(problems), rejected)
 
@@ -150,11 +150,13 @@ def clashes(builtin: Iterable[PackFile], own: Iterable[PackFile]) -> Iterator[Pr
                 here, key = file.document.problem((kind, index, "id"), item.id), (str(kind), item.id)
                 there = first.setdefault(key, here)
                 if there is not here:
-                    yield replace(here, what=f"{item.id} is already in {there.file}:{there.line}; rename or remove one")
+                    yield replace(
+                        here, message=f"{item.id} is already in {there.file}:{there.line}; rename or remove one"
+                    )
                 elif item.override and key not in beneath:
-                    what = f"override: unknown built-in id {item.id}; correct the id, or remove `override`"
-                    yield replace(here, what=what)
+                    message = f"override: unknown built-in id {item.id}; correct the id, or remove `override`"
+                    yield replace(here, message=message)
                 elif key in beneath and not item.override:
-                    what = f"{item.id} is built in; choose another id, or add `override: true` to replace it"
-                    yield replace(here, what=what)
+                    message = f"{item.id} is built in; choose another id, or add `override: true` to replace it"
+                    yield replace(here, message=message)
         beneath = first

@@ -53,15 +53,15 @@ class CgroupJob(NamedTuple):
 
 def job_of_process(cgroup: str) -> CgroupJob | None:
     """The job in the text of `/proc/PID/cgroup`; None if it has none, or its hierarchies name different jobs."""
-    found: CgroupJob | None = None
+    merged_job: CgroupJob | None = None
     for line in cgroup[: MAX_LINES * MAX_PATH].splitlines()[:MAX_LINES]:
         job = job_of_group(line.split(":", 2)[-1])
         if job is None:
             continue
-        if found and found.name != job.name:
+        if merged_job and merged_job.name != job.name:
             return None
-        found = job if found is None else _with_more(found, job)
-    return found
+        merged_job = job if merged_job is None else _with_more(merged_job, job)
+    return merged_job
 
 
 def job_of_group(path: str) -> CgroupJob | None:
@@ -100,9 +100,9 @@ def _slurm_job(parts: list[str]) -> CgroupJob | None:
 
 
 def _pod(uid: str, below: list[str]) -> CgroupJob:
-    found = re.fullmatch(_CONTAINER, below[0]) if below else None
-    runtime = _RUNTIMES.get(found["runtime"] or "") if found else None
-    return CgroupJob("kubernetes", bare_uid(uid), container=found["id"] if found else None, runtime=runtime)
+    match = re.fullmatch(_CONTAINER, below[0]) if below else None
+    runtime = _RUNTIMES.get(match["runtime"] or "") if match else None
+    return CgroupJob("kubernetes", bare_uid(uid), container=match["id"] if match else None, runtime=runtime)
 
 
 def _with_more(a: CgroupJob, b: CgroupJob) -> CgroupJob:

@@ -70,10 +70,10 @@ def prefix_fields(raw: bytes, format: LogFormat, source: SourceKind, clock: Cloc
     text = raw.decode()
     if format == "plain":
         return read_kernel_prefixes(text, clock) if source == "kernel" else read_job_prefixes(text, 0, clock)
-    found = CRI.match(text)
-    if not found or found["part"] == "P":
+    header = CRI.match(text)
+    if not header or header["part"] == "P":
         return None
-    fields = read_job_prefixes(text, found.end(), clock)
+    fields = read_job_prefixes(text, header.end(), clock)
     time = time_from(ISO, text, 0, clock)
     return fields if time is None else fields._replace(time=time)
 
@@ -107,7 +107,7 @@ def clean(text: str) -> str:
     return text.rstrip("\r\n")
 
 
-def looks_like_kernel(raw: bytes) -> bool:
+def resembles_kernel_line(raw: bytes) -> bool:
     """Whether a line has a mark of kernel logs."""
     return is_kmsg(raw) or _kernel(clean(_text(raw[:512])), None, Clock(0.0)).kernel
 
@@ -140,10 +140,10 @@ def is_kmsg(raw: bytes) -> bool:
 def parse_cri(raw: bytes, clock: Clock) -> ContainerLine:
     """Parse a line of the Container Runtime Interface: `time stream P|F text`."""
     text = _text(raw)
-    found = CRI.match(text)
-    if not found:
+    header = CRI.match(text)
+    if not header:
         return ContainerLine(text, None)
-    return ContainerLine(text[found.end() :], time_from(ISO, text, 0, clock), found["stream"], found["part"] == "P")
+    return ContainerLine(text[header.end() :], time_from(ISO, text, 0, clock), header["stream"], header["part"] == "P")
 
 
 def parse_docker(raw: bytes, clock: Clock) -> ContainerLine:

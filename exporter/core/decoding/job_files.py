@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.core.model import Job
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 
 JOBS_FOLDER = "/run/gpufault/jobs"  # unless configured otherwise, here and for the hooks
 MAX_BYTES = 8192
@@ -82,8 +82,8 @@ class NodeJob:
 
 def job_of_file_name(name: str) -> tuple[str, str] | None:
     """The job's number and the ending in the name of a hook's file; None for other files."""
-    found = _NAME.fullmatch(name)
-    return (found[1], found[2]) if found else None
+    match = _NAME.fullmatch(name)
+    return (match[1], match[2]) if match else None
 
 
 def started_job(raw_id: str, text: str) -> NodeJob:
@@ -129,10 +129,10 @@ def _values(raw_id: str, text: str) -> dict[str, str]:
         raise Incomplete("not complete")
     values: dict[str, str] = {}
     for line in text.removesuffix("\n").split("\n"):  # splitlines() also splits at U+2028, which a name may have
-        found = _LINE.fullmatch(line)
-        if found is None or found[1] in values:
-            raise Forged("a line that is not one of the hook's" if found is None else f"two values of {found[1]}")
-        values[found[1]] = printable(found[2])[:MAX_VALUE]
+        match = _LINE.fullmatch(line)
+        if match is None or match[1] in values:
+            raise Forged("a line that is not one of the hook's" if match is None else f"two values of {match[1]}")
+        values[match[1]] = printable(match[2])[:MAX_VALUE]
     if values.get("job", raw_id) != raw_id:
         raise Forged(f"another job's number, {values['job']}")
     return values

@@ -41,22 +41,22 @@ _RANK = re.compile(r"(?:^|[/_.-])(?:rank|local_rank|task|proc)[_.-]?(?P<rank>\d{
 
 def job_of(path: str) -> Job | None:
     """The job in a path by the conventions of Slurm and Kubernetes, or None."""
-    found = _KUBERNETES.search(path)
-    if found:
-        owner = _folder(path, found.start("namespace"))
+    match = _KUBERNETES.search(path)
+    if match:
+        owner = _folder(path, match.start("namespace"))
         return Job(
-            id=f"{found['namespace']}/{found['pod']}", owner=owner, kind="kubernetes", confidence="high",
-            pod_uid=found["uid"], container=found["container"], restart=found["restart"],
+            id=f"{match['namespace']}/{match['pod']}", owner=owner, kind="kubernetes", confidence="high",
+            pod_uid=match["uid"], container=match["container"], restart=match["restart"],
         )  # fmt: skip
     for pattern in _SLURM:
-        found = re.search(pattern, path)
-        if found:
-            confidence: Literal["high", "medium"] = "high" if "slurm" in found[0] else "medium"
-            if confidence == "medium" and _DATE.fullmatch(found["job"]):
+        match = re.search(pattern, path)
+        if match:
+            confidence: Literal["high", "medium"] = "high" if "slurm" in match[0] else "medium"
+            if confidence == "medium" and _DATE.fullmatch(match["job"]):
                 continue
-            groups = found.groupdict()
-            job = f"{found['job']}_{groups['task']}" if groups.get("task") else found["job"]  # as in sacct
-            owner = _folder(path, found.start("job"))
+            groups = match.groupdict()
+            job = f"{match['job']}_{groups['task']}" if groups.get("task") else match["job"]  # as in sacct
+            owner = _folder(path, match.start("job"))
             return Job(
                 id=job, owner=owner, kind="slurm", rank=_rank(path), confidence=confidence, step=groups.get("step")
             )
@@ -99,8 +99,8 @@ def process_job(job: Job | None, path: str) -> str | None:
     """The name of a log's job in the control groups of its processes."""
     if job is None:
         return None
-    if found := _KUBERNETES.search(path):
-        return f"pod {bare_uid(found['uid'])}"
+    if match := _KUBERNETES.search(path):
+        return f"pod {bare_uid(match['uid'])}"
     return f"slurm {job.id}" if job.kind == "slurm" else None
 
 
@@ -119,15 +119,15 @@ def by_pattern(pattern: str) -> JobOf:
 
     def find(path: str) -> Job | None:
         try:
-            found = search_in_time(compiled, path)
+            match = search_in_time(compiled, path)
         except TimeoutError:
             return None
-        if not found or not found["job"]:
+        if not match or not match["job"]:
             return None
-        fields = found.groupdict()
+        fields = match.groupdict()
         rank = fields.get("rank") or _rank(path)
-        owner = _folder(path, found.start("job"))
-        return Job(id=found["job"], owner=owner, kind="slurm", user=fields.get("user"), rank=rank, confidence="high")
+        owner = _folder(path, match.start("job"))
+        return Job(id=match["job"], owner=owner, kind="slurm", user=fields.get("user"), rank=rank, confidence="high")
 
     return find
 
@@ -138,5 +138,5 @@ def no_job(_path: str) -> Job | None:
 
 
 def _rank(path: str) -> str | None:
-    found = _RANK.search(path)
-    return found["rank"] if found else None
+    match = _RANK.search(path)
+    return match["rank"] if match else None

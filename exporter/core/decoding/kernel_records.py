@@ -57,17 +57,17 @@ def fold(record: bytes) -> bytes:
 
 def parse_header(line: bytes) -> Header | None:
     """The header of a canonical line, or None."""
-    found = _HEADER.match(line)
-    if not found:
+    match = _HEADER.match(line)
+    if not match:
         return None
-    device = _DEVICE_FIELD.search(found["more"])
+    device = _DEVICE_FIELD.search(match["more"])
     return Header(
-        pri=int(found["pri"]),
-        seq=_number(found["seq"]),
-        us=_number(found["us"]),
-        flags=found["flags"].decode("ascii", "backslashreplace"),
+        pri=int(match["pri"]),
+        seq=_number(match["seq"]),
+        us=_number(match["us"]),
+        flags=match["flags"].decode("ascii", "backslashreplace"),
         device=device[1].decode("utf-8", "backslashreplace") if device else None,
-        text_at=found.end(),
+        text_at=match.end(),
     )
 
 
@@ -79,8 +79,8 @@ def compose(*, pri: int, us: int | None, text: bytes, device: str = "", caller: 
 
 def from_syslog(text: bytes, start: int = 0) -> Iterator[bytes]:
     """The canonical lines of a syslog(2) READ_ALL text. A line without prefix belongs to the record before it."""
-    for found in _SYSLOG_RECORD.finditer(text, start):
-        yield _from_syslog_record(found)
+    for match in _SYSLOG_RECORD.finditer(text, start):
+        yield _from_syslog_record(match)
 
 
 def chain(digest: str, line: bytes) -> str:
@@ -100,32 +100,32 @@ def find_in_syslog(text: bytes, us: int, digest: str) -> int | None:
     run, run_end, at = "", -1, text.find(stamp)
     while at >= 0:
         start = text.rfind(b"\n", 0, at) + 1
-        found = _SYSLOG_RECORD.match(text, start)
-        if found and found.end("us") == at + len(stamp) - 1:
-            run = chain(run if start == run_end else "", _from_syslog_record(found))
-            run_end = found.end() + 1
+        match = _SYSLOG_RECORD.match(text, start)
+        if match and match.end("us") == at + len(stamp) - 1:
+            run = chain(run if start == run_end else "", _from_syslog_record(match))
+            run_end = match.end() + 1
             if run == digest:
-                return found.end()
+                return match.end()
         at = text.find(stamp, at + len(stamp))
     return None
 
 
 def escape(text: bytes) -> bytes:
     r"""Bytes as in /dev/kmsg: backslashes and all but printable ASCII as `\x09`."""
-    return _ESCAPED.sub(lambda found: b"\\x%02x" % found[0][0], text)
+    return _ESCAPED.sub(lambda match: b"\\x%02x" % match[0][0], text)
 
 
 def unescape(text: bytes) -> bytes:
     """The bytes as the kernel wrote them."""
-    return _ESCAPE.sub(lambda found: bytes.fromhex(found[1].decode()), text)
+    return _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text)
 
 
-def _from_syslog_record(found: re.Match[bytes]) -> bytes:
+def _from_syslog_record(match: re.Match[bytes]) -> bytes:
     return compose(
-        pri=int(found["pri"]),
-        us=int(found["s"]) * 1_000_000 + int(found["us"]) if found["s"] else None,
-        text=found["text"].removesuffix(b"\n"),
-        caller=(found["caller"] or b"").decode(),
+        pri=int(match["pri"]),
+        us=int(match["s"]) * 1_000_000 + int(match["us"]) if match["s"] else None,
+        text=match["text"].removesuffix(b"\n"),
+        caller=(match["caller"] or b"").decode(),
     )
 
 

@@ -81,7 +81,7 @@ def pieces(block: bytes, candidate: Candidate, longest: int) -> list[Piece]:
     """
     if candidate.stop - candidate.start <= longest and block.find(b"\r", candidate.start, candidate.stop) < 0:
         return [Piece(candidate.start, candidate.start, candidate.stop)]
-    found, done = [], -1
+    pieces, done = [], -1
     for end in candidate.ends:
         if end <= done:
             continue
@@ -93,8 +93,8 @@ def pieces(block: bytes, candidate: Candidate, longest: int) -> list[Piece]:
             start, cut = max(part, end - longest // 2), end + longest // 2
             if cut < stop:
                 stop, done = cut, cut - longest // 4
-        found.append(Piece(part, start, stop))
-    return found
+        pieces.append(Piece(part, start, stop))
+    return pieces
 
 
 def following(block: bytes, stop: int, count: int) -> tuple[list[tuple[int, int]], bool]:

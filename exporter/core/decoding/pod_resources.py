@@ -24,7 +24,7 @@ class PodDevice(NamedTuple):
 
 def devices_of(message: bytes) -> list[PodDevice]:
     """The GPUs in a ListPodResourcesResponse. Raises ValueError for what is not one."""
-    found = []
+    devices = []
     for pod in _messages(message, 1):
         name, namespace = _text(pod, 1), _text(pod, 2)
         for container in _messages(pod, 3):
@@ -32,20 +32,20 @@ def devices_of(message: bytes) -> list[PodDevice]:
                 resource = _text(device, 1)
                 if _is_gpu(resource):
                     ids = [value.decode(errors="replace") for value in _messages(device, 2)]
-                    found += [PodDevice(namespace, name, _text(container, 1), resource, each) for each in ids]
+                    devices += [PodDevice(namespace, name, _text(container, 1), resource, id_) for id_ in ids]
             for claim in _messages(container, 5):  # DynamicResource: claim_resources with CDI devices
                 for resource_of_claim in _messages(claim, 4):
                     for cdi in _messages(resource_of_claim, 1):
-                        kind, _, each = _text(cdi, 1).partition("=")
-                        if each and _is_gpu(kind):
-                            found.append(PodDevice(namespace, name, _text(container, 1), kind, each))
-    return found[:MAX_DEVICES]
+                        kind, _, id_ = _text(cdi, 1).partition("=")
+                        if id_ and _is_gpu(kind):
+                            devices.append(PodDevice(namespace, name, _text(container, 1), kind, id_))
+    return devices[:MAX_DEVICES]
 
 
 def _is_gpu(resource: str) -> bool:
     vendor, _, kind = resource.partition("/")
-    is_known = vendor in ("nvidia.com", "amd.com", "gpu.intel.com") or vendor.endswith(".nvidia.com")
-    return is_known and not kind.startswith(("nic", "vfio"))
+    is_gpu_vendor = vendor in ("nvidia.com", "amd.com", "gpu.intel.com") or vendor.endswith(".nvidia.com")
+    return is_gpu_vendor and not kind.startswith(("nic", "vfio"))
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
@@ -71,7 +71,7 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _messages(message: bytes, number: int) -> list[bytes]:
-    return [value for found, value in fields(message) if found == number]
+    return [value for field, value in fields(message) if field == number]
 
 
 def _text(message: bytes, number: int) -> str:

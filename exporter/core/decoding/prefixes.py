@@ -70,8 +70,8 @@ class Prefixes:
     def match(self, text: str, at: int) -> tuple[Prefix, re.Match[str]] | None:
         """The first prefix that matches a text at a position."""
         for prefix in self._by_initial.get(text[at : at + 1], self._all):  # \d also matches digits outside ASCII
-            if found := prefix.match(text, at):
-                return prefix, found
+            if match := prefix.match(text, at):
+                return prefix, match
         return None
 
 
@@ -192,16 +192,16 @@ def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
         there = _JOB_PREFIXES.match(text, at)
         if there is None:
             break
-        prefix, found = there
+        prefix, match = there
         if (prefix.stamp or prefix.ahead) and time is None:
-            time = _time(prefix, found, clock)
+            time = _time(prefix, match, clock)
         if prefix.ahead:
             break
         if prefix.rank:
-            rank = found.span("rank")
+            rank = match.span("rank")
         if prefix.host:
-            host = found.span("host")
-        at = found.end()
+            host = match.span("host")
+        at = match.end()
     return PrefixFields(at, time, None, rank, host)
 
 
@@ -215,20 +215,20 @@ def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
         there = _KERNEL_PREFIXES.match(text, at) if count < MAX_PREFIXES else None
         if there is None:
             break
-        prefix, found = there
-        if time is None and _stamps(prefix, found):
-            time = _time(prefix, found, clock)
-        if prefix.mono and found["mono"]:
-            mono = found.span("mono")
-        if prefix.host and found["host"]:
-            host = found.span("host")
-        at = found.end()
+        prefix, match = there
+        if time is None and _stamps(prefix, match):
+            time = _time(prefix, match, clock)
+        if prefix.mono and match["mono"]:
+            mono = match.span("mono")
+        if prefix.host and match["host"]:
+            host = match.span("host")
+        at = match.end()
         kernel = kernel or prefix.pattern not in (_UNMARKED, _QUOTED)
     return PrefixFields(at, time, mono, None, host, kernel, others)
 
 
-def _stamps(prefix: Prefix, found: re.Match[str]) -> bool:
-    return bool((prefix.stamp and found["stamp"]) or (prefix.syslog_time and found["mon"]))
+def _stamps(prefix: Prefix, match: re.Match[str]) -> bool:
+    return bool((prefix.stamp and match["stamp"]) or (prefix.syslog_time and match["mon"]))
 
 
 def written_by_others(text: str, at: int = 0) -> bool:
@@ -238,8 +238,8 @@ def written_by_others(text: str, at: int = 0) -> bool:
 
 def time_from(prefix: Prefix, text: str, at: int, clock: Clock) -> float | None:
     """The time in a prefix at a position; None if missing or invalid."""
-    found = prefix.match(text, at)
-    return _time(prefix, found, clock) if found else None
+    match = prefix.match(text, at)
+    return _time(prefix, match, clock) if match else None
 
 
 class Times:
@@ -266,25 +266,25 @@ def first_stamp(text: str) -> Stamp | None:
         there = _JOB_PREFIXES.match(text, at)
         if there is None:
             break
-        prefix, found = there
+        prefix, match = there
         if prefix.stamp or prefix.ahead:
-            return _stamp(prefix, found)
-        at = found.end()
+            return _stamp(prefix, match)
+        at = match.end()
     return None
 
 
-def _stamp(prefix: Prefix, found: re.Match[str]) -> Stamp:
-    return Stamp(prefix, *found.span("ahead" if prefix.ahead else 0))
+def _stamp(prefix: Prefix, match: re.Match[str]) -> Stamp:
+    return Stamp(prefix, *match.span("ahead" if prefix.ahead else 0))
 
 
-def _time(prefix: Prefix, found: re.Match[str], clock: Clock) -> float | None:
-    if prefix.stamp and found["stamp"]:
-        return _from_iso(found, clock)
-    return _without_year(found.groupdict(), clock) if prefix.syslog_time and found["mon"] else None
+def _time(prefix: Prefix, match: re.Match[str], clock: Clock) -> float | None:
+    if prefix.stamp and match["stamp"]:
+        return _from_iso(match, clock)
+    return _without_year(match.groupdict(), clock) if prefix.syslog_time and match["mon"] else None
 
 
-def _from_iso(found: re.Match[str], clock: Clock) -> float | None:
-    stamp, fraction, zone = found.group("stamp", "fraction", "zone")
+def _from_iso(match: re.Match[str], clock: Clock) -> float | None:
+    stamp, fraction, zone = match.group("stamp", "fraction", "zone")
     whole = _seconds(stamp, zone, clock.utc_offset)
     return None if whole is None else plausible_time(whole + float(f"0.{fraction}") if fraction else whole)
 

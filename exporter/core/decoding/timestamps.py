@@ -5,14 +5,46 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from exporter.core.decoding import formats
-from exporter.core.decoding.heads import Heads
-from exporter.core.decoding.prefixes import Clock, Times, first_stamp, time_from
-from exporter.core.model import AHEAD_SECONDS, STAMPED, Chunk, TimeSource
+from exporter.core.decoding.prefixes import Clock, Stamp, Times, first_stamp, time_from
+from exporter.core.model import AHEAD_SECONDS, STAMPED, Chunk, LogFormat, TimeSource
 
-Stamp = tuple[float, TimeSource]
-Nearest = tuple[Stamp | None, int]  # the timestamp of a line, and how many lines before the present one that line is
+MAX_REMEMBERED = 1 << 20  # bytes of shapes
+_ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 
-LOOK_BACK = 128  # lines, as many as a chain of tracebacks has: what lies farther back happened at another time
+
+class Heads:
+    """The timestamps of job lines of one format, by the shape of their first bytes."""
+
+    def __init__(self, format: LogFormat) -> None:  # noqa: A002 (the field's word)
+        self._format: LogFormat = format
+        self._stamps: dict[bytes, Stamp | None] = {}
+        self._remembered = 0
+
+    def time_of(self, head: bytes, clock: Clock, times: Times) -> float | None:
+        """The time of a job's line with these first bytes."""
+        if self._format != "plain" or formats.is_rewritten(head, self._format):
+            return formats.time_of(head, self._format, clock)
+        shape = head.translate(_ONE_DIGIT)
+        try:
+            stamp = self._stamps[shape]
+        except KeyError:
+            self._remembered += len(shape)
+            if self._remembered > MAX_REMEMBERED:
+                self._stamps.clear()
+                self._remembered = len(shape)
+            stamp = self._stamps[shape] = first_stamp(head.decode())
+        if stamp is None:
+            return None
+        time = times.of(stamp, head)
+        return formats.time_of(head, self._format, clock) if time is None else time
+
+
+SourcedTime = tuple[float, TimeSource]
+Nearest = tuple[
+    SourcedTime | None, int
+]  # the timestamp of a line, and how many lines before the present one that line is
+
+MAX_LINES_BACK = 128  # lines, as many as a chain of tracebacks has: what lies farther back happened at another time
 NO_STAMP: Nearest = (None, 0)
 _HEAD = 128  # bytes of a line that contain its timestamp, behind all prefixes
 
@@ -24,14 +56,14 @@ class Untimed(NamedTuple):
 
     since: float
     start: int
-    left: int = LOOK_BACK
+    left: int = MAX_LINES_BACK
     until: float = 0.0
 
 
 def dated_in(data: bytes, clock: Clock) -> float | None:
     """The first time with a year in the first lines of a job's log or chunk."""
     start = 0
-    for _ in range(LOOK_BACK):
+    for _ in range(MAX_LINES_BACK):
         stop = data.find(b"\n", start)
         text = data[start : min(start + _HEAD, stop if stop >= 0 else len(data))].decode("utf-8", "replace")
         stamp = first_stamp(text)
@@ -47,29 +79,29 @@ class Timestamps:
     """The timestamps of one chunk's lines; `before` is what precedes its first line."""
 
     def __init__(
-        self, chunk: Chunk, clock: Clock, before: Nearest, known: Heads, untimed: Untimed | None = None
+        self, chunk: Chunk, clock: Clock, before: Nearest, heads: Heads, untimed: Untimed | None = None
     ) -> None:
         self._untimed = untimed and untimed._replace(start=0)
-        self._by_head = known
+        self._by_head = heads
         self._chunk = chunk
         self._clock = clock
         self.times = Times(clock)
         self._before = before
-        self._latest: Stamp = (chunk.latest, "file" if chunk.latest < chunk.read_at else "observed")
+        self._latest: SourcedTime = (chunk.latest, "file" if chunk.latest < chunk.read_at else "observed")
         # By the start of a line: its own timestamp, and the nearest.
-        self._known: dict[int, Stamp | None] = {}
+        self._stamps: dict[int, SourcedTime | None] = {}
         self._nearest: dict[int, Nearest] = {}
 
     def note(self, start: int, time: float | None, mono: float | None) -> None:
         """Store the times of a decoded line."""
-        self._known[start] = self._as_stamp(time, mono)
+        self._stamps[start] = self._as_stamp(time, mono)
 
     def note_and_get(self, start: int, stop: int, time: float | None, mono: float | None) -> float:
         """Store the times of a line and return its time."""
-        stamp = self._known[start] = self._as_stamp(time, mono)
+        stamp = self._stamps[start] = self._as_stamp(time, mono)
         return stamp[0] if stamp else self.time_of(start, stop, None, None)[0]
 
-    def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> Stamp:
+    def time_of(self, start: int, stop: int, time: float | None, mono: float | None) -> SourcedTime:
         """The time of the line chunk[start:stop], given the times of its record."""
         if stamp := self._as_stamp(time, mono):
             return stamp
@@ -83,7 +115,7 @@ class Timestamps:
         if not at:
             return self._before
         stamp, distance = self._nearest_to(self._chunk.data.rfind(b"\n", 0, at - 1) + 1, at - 1)
-        return (stamp, distance + 1) if stamp and distance < LOOK_BACK else NO_STAMP
+        return (stamp, distance + 1) if stamp and distance < MAX_LINES_BACK else NO_STAMP
 
     def note_match(self, stop: int, time: float, time_source: TimeSource) -> tuple[float, float] | None:
         """Note the time of a match whose line ends at `stop`. Returns the times between which earlier matches without one
@@ -91,14 +123,14 @@ class Timestamps:
         """
         if self._chunk.source != "job" or time_source not in STAMPED:
             return None
-        told = None
+        written_between = None
         if self._untimed and time != self._untimed.since:
             untimed = self.untimed_before(stop)
-            told = (untimed.since, untimed.until) if untimed and untimed.until > untimed.since else None
+            written_between = (untimed.since, untimed.until) if untimed and untimed.until > untimed.since else None
             self._untimed = None
         if time_source == "inherited":
             self._untimed = Untimed(time, stop + 1)
-        return told
+        return written_between
 
     def untimed_before(self, stop: int) -> Untimed | None:
         """What is known of the matches without a time, from the lines that begin before `stop`."""
@@ -108,46 +140,46 @@ class Timestamps:
             self._untimed = Untimed(self._untimed.since, stop, left, until) if stamp or left else None
         return self._untimed
 
-    def _first_after(self, start: int, stop: int, lines: int) -> tuple[Stamp | None, int]:
+    def _first_after(self, start: int, stop: int, lines: int) -> tuple[SourcedTime | None, int]:
         """The first timestamp of so many lines from `start` on that begin before `stop`, and how many lines are left."""
         while lines and start < stop:
             end = self._chunk.data.find(b"\n", start)
-            if start not in self._known:
-                self._known[start] = self._stamp(
+            if start not in self._stamps:
+                self._stamps[start] = self._stamp(
                     self._chunk.data[start : min(end if end >= 0 else stop, start + _HEAD)]
                 )
             lines -= 1
-            if (stamp := self._known[start]) or end < 0:
+            if (stamp := self._stamps[start]) or end < 0:
                 return stamp, lines
             start = end + 1
         return None, lines
 
     def _nearest_to(self, start: int, stop: int) -> Nearest:
         """The timestamp of a line, or the nearest before it."""
-        for looked in range(LOOK_BACK + 1):
+        for lines_back in range(MAX_LINES_BACK + 1):
             if start in self._nearest:
                 stamp, distance = self._nearest[start]
-                distance += looked
-                return (stamp, distance) if distance <= LOOK_BACK else NO_STAMP
-            if start not in self._known:
-                self._known[start] = self._stamp(self._chunk.data[start : min(stop, start + _HEAD)])
-            if stamp := self._known[start]:
-                return stamp, looked
+                distance += lines_back
+                return (stamp, distance) if distance <= MAX_LINES_BACK else NO_STAMP
+            if start not in self._stamps:
+                self._stamps[start] = self._stamp(self._chunk.data[start : min(stop, start + _HEAD)])
+            if stamp := self._stamps[start]:
+                return stamp, lines_back
             if not start:
-                stamp, distance = self._before[0], self._before[1] + looked
-                return (stamp, distance) if stamp and distance <= LOOK_BACK else NO_STAMP
+                stamp, distance = self._before[0], self._before[1] + lines_back
+                return (stamp, distance) if stamp and distance <= MAX_LINES_BACK else NO_STAMP
             stop = start - 1
             start = self._chunk.data.rfind(b"\n", 0, stop) + 1
         return NO_STAMP
 
-    def _stamp(self, head: bytes) -> Stamp | None:
+    def _stamp(self, head: bytes) -> SourcedTime | None:
         chunk = self._chunk
         if chunk.source == "kernel":
             record = formats.decode(head, chunk.format, chunk.source, self._clock)
             return self._as_stamp(record.time, record.mono)
         return self._as_stamp(self._by_head.time_of(head, self._clock, self.times), None)
 
-    def _as_stamp(self, time: float | None, mono: float | None) -> Stamp | None:
+    def _as_stamp(self, time: float | None, mono: float | None) -> SourcedTime | None:
         """The wall time, else the kernel's clock, so that at least distances are right: its start is taken from the log's
         last change. A time in the future is not believed.
         """

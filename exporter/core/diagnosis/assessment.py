@@ -16,12 +16,12 @@ STRENGTHS = "ABCDE"
 class Leaf:
     """The result of one leaf condition, in words.
 
-    `source` is where the value was learnt (see KnownValue); empty if the value is unknown or assumed. `of_signature`: the
+    `source` is where the value was read (see SourcedValue); empty if the value is unknown or assumed. `of_signature`: the
     line itself shows it, so it makes a cause no more specific.
     """
 
     truth: Truth
-    what: str
+    subject: str
     requirement: str
     value: str
     reason: str
@@ -59,8 +59,8 @@ class Assessment:
         return (leaf for leaf in (*self.held, *self.supports) if leaf.source and not leaf.of_signature)
 
     def _rank_with(self, more: Iterable[Leaf]) -> tuple[int, int, str]:
-        evidence = {(leaf.what, leaf.value) for leaf in self._evidence()}
-        evidence.update((leaf.what, leaf.value) for leaf in more)
+        evidence = {(leaf.subject, leaf.value) for leaf in self._evidence()}
+        evidence.update((leaf.subject, leaf.value) for leaf in more)
         return (len(self.against) - len(evidence), STRENGTHS.index(self.cause.strength), self.cause.id)
 
 
@@ -68,7 +68,7 @@ class Assessment:
 class Evidence:
     """One reason for a diagnosis: what was checked, its value, and why it matters."""
 
-    what: str
+    subject: str
     value: str
     reason: str
 
@@ -90,3 +90,19 @@ class Diagnosis:
     action: Action | None = None  # requested by the vendor's table or the cause, if trusted
     considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident; best first
     same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute without a link to this job
+
+
+def evidence_text(subject: str, value: str, why: str, where: str = "") -> str:
+    """For example `home_fs_type is nfs4 (node) – the home is on NFS`. where: the line or source that shows it."""
+    kind, _, name = subject.partition(" ")
+    if kind == "line":
+        text = f"{where or name.removeprefix('of ')}: “{value}”"
+    elif kind == "reported":
+        text = f"reported {value}" + (f" ({where})" if where else "")
+    elif kind == "words":
+        text = f"{where or 'the line'}: “{value}”"
+    elif kind == "capture":
+        text = f"{where or 'the line'}: {name} “{value}”"
+    else:
+        text = (f"{name} is {value}" if value else name) + (f" ({where})" if where else "")
+    return text + (f" – {why}" if why else "")

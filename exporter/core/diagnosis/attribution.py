@@ -87,8 +87,8 @@ def job_of_named_group(match: Match) -> CgroupJob | None:
 def job_of_header(match: Match) -> Job | None:
     """The job that a log names in its own text: in an environment dump or a line of Slurm's."""
     is_of_slurm = "slurmstepd" in match.text or "srun" in match.text
-    found = re.search(_OF_SLURM, match.text) if is_of_slurm else None
-    number = found["job"] if found else match.context.facts.get("env.SLURM_JOB_ID", "")
+    slurm_line = re.search(_OF_SLURM, match.text) if is_of_slurm else None
+    number = slurm_line["job"] if slurm_line else match.context.facts.get("env.SLURM_JOB_ID", "")
     return Job(id=number, kind="slurm", method="header") if re.fullmatch(r"\d{1,10}", number) else None
 
 

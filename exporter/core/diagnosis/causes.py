@@ -19,17 +19,17 @@ from exporter.core.diagnosis.incidents import device_of
 from exporter.core.model import JOBS_ON_SM, ContextLine, Incident, Match, Truth
 from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
-from exporter.core.text.amounts import byte_count
 from exporter.core.text.versions import VersionRange
 
 if TYPE_CHECKING:
     import regex
+import re
 
 MAX_SUFFICIENT_SETS = 256  # their number is the product over all alternatives of a tree
 
 
 @dataclass(frozen=True, slots=True)
-class KnownValue:
+class SourcedValue:
     """A value with its source and, if known, its log line.
 
     Sources: `log` (printed by the job), `process` (read from the job's process), `node` and `kernel`. A job controls
@@ -42,35 +42,37 @@ class KnownValue:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownContext:
+class EvidenceContext:
     """Everything known around one incident, by the names that conditions use."""
 
-    facts: Mapping[str, KnownValue]
-    captures: Mapping[str, KnownValue]
+    facts: Mapping[str, SourcedValue]
+    captures: Mapping[str, SourcedValue]
     job: Mapping[str, str]
     nearby: Mapping[str, Sequence[Incident | ContextLine]]  # by signature: incidents nearby, lines earlier in the log
-    lines: Sequence[KnownValue] = ()  # the texts of the incident
+    lines: Sequence[SourcedValue] = ()  # the texts of the incident
     device: str | None = None  # the PCI address of the incident; lines about other devices are not evidence
 
 
-def known_context(incident: Incident, nearby: Iterable[Incident], node_facts: Mapping[str, str]) -> KnownContext:
+def evidence_context(incident: Incident, nearby: Iterable[Incident], node_facts: Mapping[str, str]) -> EvidenceContext:
     """Everything known around an incident. The job's own log and processes override the node's facts."""
     nearby = list(nearby)
     own = [incident, *(i for i in nearby if i.scope == incident.scope)]
-    found: dict[str, list[Incident | ContextLine]] = {}
+    by_signature: dict[str, list[Incident | ContextLine]] = {}
     for other in nearby:
-        found.setdefault(other.signature, []).append(other)
+        by_signature.setdefault(other.signature, []).append(other)
     for match in (m for i in own for m in i.matches):
         for signature, line in match.context.marks.items():
-            found.setdefault(signature, []).append(line)
+            by_signature.setdefault(signature, []).append(line)
     job = incident.first.job
     described = {"id": job.id, "kind": job.kind, **({"user": job.user} if job.user else {})} if job else {}
     captures = {name: _from_line(m, value) for m in reversed(incident.matches) for name, value in m.captures.items()}
     lines = [_from_line(match, match.text) for match in incident.matches]
-    return KnownContext(_known_facts(own, node_facts), captures, described, found, lines, device_of(incident))
+    return EvidenceContext(
+        _facts_by_priority(own, node_facts), captures, described, by_signature, lines, device_of(incident)
+    )
 
 
-def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, KnownValue]:
+def _facts_by_priority(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict[str, SourcedValue]:
     """Facts by priority: mapped libraries, the job's log, its start environment, the node.
 
     The job may have changed its environment since its start. Of one version in two lengths, the longer is kept.
@@ -78,20 +80,20 @@ def _known_facts(own: Sequence[Incident], node_facts: Mapping[str, str]) -> dict
     matches = [match for incident in reversed(own) for match in reversed(incident.matches)]
     process = {name: value for match in matches for name, value in match.process.items()}
     log = {name: value for match in matches for name, value in match.context.facts.items()}
-    facts = {name: KnownValue(value, "node") for name, value in node_facts.items()}
-    facts.update({name: KnownValue(value, "process") for name, value in process.items() if name.startswith("env.")})
-    facts.update({name: KnownValue(value, "log") for name, value in log.items()})
+    facts = {name: SourcedValue(value, "node") for name, value in node_facts.items()}
+    facts.update({name: SourcedValue(value, "process") for name, value in process.items() if name.startswith("env.")})
+    facts.update({name: SourcedValue(value, "log") for name, value in log.items()})
     for name, value in process.items():
         if not name.startswith("env.") and not log.get(name, "").startswith(f"{value}."):
-            facts[name] = KnownValue(value, "kernel" if name == JOBS_ON_SM else "process")
+            facts[name] = SourcedValue(value, "kernel" if name == JOBS_ON_SM else "process")
     return facts
 
 
-def _from_line(match: Match, value: str) -> KnownValue:
-    return KnownValue(value, "kernel" if match.source == "kernel" else "log", match.line)
+def _from_line(match: Match, value: str) -> SourcedValue:
+    return SourcedValue(value, "kernel" if match.source == "kernel" else "log", match.line)
 
 
-def assess(signature: str, context: KnownContext, catalogue: Catalogue) -> list[Assessment]:
+def assess(signature: str, context: EvidenceContext, catalogue: Catalogue) -> list[Assessment]:
     """An assessment of every cause that can explain a signature; best first."""
     return sorted((_assess(cause, context) for cause in catalogue.causes_of(signature)), key=lambda a: a.rank)
 
@@ -107,22 +109,22 @@ def distinct_evidence(leaves: Iterable[Leaf]) -> list[Leaf]:
 
     Reasons of negated conditions count only if there are no others.
     """
-    found: dict[tuple[str, str], Leaf] = {}
+    distinct: dict[tuple[str, str], Leaf] = {}
     reasons: dict[tuple[str, str], dict[str, bool]] = {}
     for leaf in leaves:
         if leaf.source:
-            found.setdefault((leaf.what, leaf.value), leaf)
+            distinct.setdefault((leaf.subject, leaf.value), leaf)
             if leaf.reason:
                 is_positive = not leaf.requirement.startswith("not ")
-                reasons.setdefault((leaf.what, leaf.value), {})[leaf.reason] = is_positive
-    return [replace(leaf, reason="; ".join(_preferred(reasons.get(key, {})))) for key, leaf in found.items()]
+                reasons.setdefault((leaf.subject, leaf.value), {})[leaf.reason] = is_positive
+    return [replace(leaf, reason="; ".join(_preferred(reasons.get(key, {})))) for key, leaf in distinct.items()]
 
 
 def _preferred(reasons: Mapping[str, bool]) -> list[str]:
     return [reason for reason, is_positive in reasons.items() if is_positive] or list(reasons)
 
 
-def _assess(cause: RootCause, context: KnownContext) -> Assessment:
+def _assess(cause: RootCause, context: EvidenceContext) -> Assessment:
     truth, leaves = judge(cause.when, context) if cause.when else (Truth.UNDETERMINED, ())
     sufficient = _sufficient_sets(cause.when, context) if cause.when and truth is Truth.UNDETERMINED else []
     return Assessment(
@@ -141,13 +143,13 @@ def _of_truth(truth: Truth, leaves: Iterable[Leaf]) -> tuple[Leaf, ...]:
     return tuple(leaf for leaf in leaves if leaf.truth is truth)
 
 
-def _if_held(condition: Condition, context: KnownContext) -> tuple[Leaf, ...]:
+def _if_held(condition: Condition, context: EvidenceContext) -> tuple[Leaf, ...]:
     """The leaves that make a condition hold; empty if it does not hold."""
     truth, leaves = judge(condition, context)
     return _of_truth(Truth.HELD, leaves) if truth is Truth.HELD else ()
 
 
-def judge(condition: Condition, context: KnownContext) -> tuple[Truth, tuple[Leaf, ...]]:
+def judge(condition: Condition, context: EvidenceContext) -> tuple[Truth, tuple[Leaf, ...]]:
     """The truth of a condition and the leaves that decide it. An `any` that holds gives its best branch."""
     if condition.not_:
         truth, leaves = judge(condition.not_, context)
@@ -174,7 +176,9 @@ def judge(condition: Condition, context: KnownContext) -> tuple[Truth, tuple[Lea
     )
 
 
-def _sufficient_sets(condition: Condition, context: KnownContext, *, negated: bool = False) -> list[tuple[Leaf, ...]]:
+def _sufficient_sets(
+    condition: Condition, context: EvidenceContext, *, negated: bool = False
+) -> list[tuple[Leaf, ...]]:
     """Each set of undetermined leaves that would make a condition hold."""
     if condition.not_:
         return _sufficient_sets(condition.not_, context, negated=not negated)
@@ -191,7 +195,7 @@ def _sufficient_sets(condition: Condition, context: KnownContext, *, negated: bo
     return [(leaf,)] if leaf.truth is Truth.UNDETERMINED else [()]
 
 
-def _leaf(condition: Condition, context: KnownContext) -> Leaf:
+def _leaf(condition: Condition, context: EvidenceContext) -> Leaf:
     if condition.match:
         return _match_leaf(condition, condition.match, context)
     if condition.text:
@@ -199,42 +203,44 @@ def _leaf(condition: Condition, context: KnownContext) -> Leaf:
     if condition.reported_by:
         return _reporter_leaf(condition, context)
     if condition.fact:
-        known, what = context.facts.get(condition.fact), f"fact {condition.fact}"
+        sourced, subject = context.facts.get(condition.fact), f"fact {condition.fact}"
     elif condition.capture:
-        known, what = context.captures.get(condition.capture), f"capture {condition.capture}"
+        sourced, subject = context.captures.get(condition.capture), f"capture {condition.capture}"
     else:
-        value, what = context.job.get(condition.job or ""), f"job {condition.job}"
-        known = None if value is None else KnownValue(value, "log")
-    wanted = requirement_text(condition)
-    if condition.exists is not None and (known is not None or not condition.fact):
-        holds = (known is not None) == condition.exists
-        found = known or KnownValue("", "")
-        return Leaf(_truth(holds), what, wanted, found.value, condition.why, found.source, found.line)
-    if known is None:
+        value, subject = context.job.get(condition.job or ""), f"job {condition.job}"
+        sourced = None if value is None else SourcedValue(value, "log")
+    needed = requirement_text(condition)
+    if condition.exists is not None and (sourced is not None or not condition.fact):
+        holds = (sourced is not None) == condition.exists
+        present = sourced or SourcedValue("", "")
+        return Leaf(_truth(holds), subject, needed, present.value, condition.why, present.source, present.line)
+    if sourced is None:
         if condition.if_unknown:
             holds = condition.if_unknown == "held"
             assumed = f"unknown; assumed {'to hold' if holds else 'not to hold'}"
-            return Leaf(_truth(holds), what, wanted, assumed, condition.why)
+            return Leaf(_truth(holds), subject, needed, assumed, condition.why)
         missing = Truth.UNDETERMINED if condition.fact else Truth.FAILED
-        return Leaf(missing, what, wanted, "unknown", condition.why)
+        return Leaf(missing, subject, needed, "unknown", condition.why)
     if condition.of:
         whole = context.captures.get(condition.of)
-        truth, value = _compare_share(condition, known.value, whole.value if whole else "")
-        return Leaf(truth, what, wanted, value, condition.why, known.source, known.line)
-    return Leaf(_compare(condition, known.value), what, wanted, known.value, condition.why, known.source, known.line)
+        truth, value = _compare_share(condition, sourced.value, whole.value if whole else "")
+        return Leaf(truth, subject, needed, value, condition.why, sourced.source, sourced.line)
+    return Leaf(
+        _compare(condition, sourced.value), subject, needed, sourced.value, condition.why, sourced.source, sourced.line
+    )
 
 
-def _reporter_leaf(condition: Condition, context: KnownContext) -> Leaf:
-    first = context.lines[0] if context.lines else KnownValue("", "log")
-    truth, found = _truth(first.source == condition.reported_by), f"by the {first.source}"
-    wanted = f"by the {condition.reported_by}"
-    return Leaf(truth, "reported", wanted, found, condition.why, first.source, first.line, of_signature=True)
+def _reporter_leaf(condition: Condition, context: EvidenceContext) -> Leaf:
+    first = context.lines[0] if context.lines else SourcedValue("", "log")
+    truth, reporter = _truth(first.source == condition.reported_by), f"by the {first.source}"
+    needed = f"by the {condition.reported_by}"
+    return Leaf(truth, "reported", needed, reporter, condition.why, first.source, first.line, of_signature=True)
 
 
-def _text_leaf(condition: Condition, pattern: str, context: KnownContext) -> Leaf:
+def _text_leaf(condition: Condition, pattern: str, context: EvidenceContext) -> Leaf:
     for line in context.lines:
-        if found := _found(pattern, line.value):
-            held = Leaf(Truth.HELD, "words", f"~ {pattern}", found[0], condition.why, line.source, line.line)
+        if words := _first_match(pattern, line.value):
+            held = Leaf(Truth.HELD, "words", f"~ {pattern}", words[0], condition.why, line.source, line.line)
             return replace(held, of_signature=True)
     return Leaf(Truth.FAILED, "words", f"~ {pattern}", "none in the incident", condition.why)
 
@@ -247,16 +253,16 @@ def _compare_share(condition: Condition, part: str, whole: str) -> tuple[Truth, 
     return _truth(amount / total >= (condition.at_least or 0.0)), f"{part} of {whole}"
 
 
-def _match_leaf(condition: Condition, glob: str, context: KnownContext) -> Leaf:
-    wanted = " and ".join(f"{name} ~ {pattern}" for name, pattern in condition.where.items())
+def _match_leaf(condition: Condition, glob: str, context: EvidenceContext) -> Leaf:
+    needed = " and ".join(f"{name} ~ {pattern}" for name, pattern in condition.where.items())
     for signature, lines in context.nearby.items():
         if not fnmatch.fnmatchcase(signature, glob):
             continue
-        for captures, line in (_captures_and_line(each) for each in lines if not _names_other(each, context.device)):
+        for captures, line in (_captures_and_line(other) for other in lines if not _names_other(other, context.device)):
             if all(_search(pattern, captures.get(name, "")) for name, pattern in condition.where.items()):
                 text = line.value[:300]
-                return Leaf(Truth.HELD, f"line of {signature}", wanted, text, condition.why, line.source, line.line)
-    return Leaf(Truth.FAILED, f"line of {glob}", wanted, "none found nearby", condition.why)
+                return Leaf(Truth.HELD, f"line of {signature}", needed, text, condition.why, line.source, line.line)
+    return Leaf(Truth.FAILED, f"line of {glob}", needed, "none found nearby", condition.why)
 
 
 def _names_other(nearby: Incident | ContextLine, device: str | None) -> bool:
@@ -265,9 +271,9 @@ def _names_other(nearby: Incident | ContextLine, device: str | None) -> bool:
     return device is not None and other is not None and other != device
 
 
-def _captures_and_line(nearby: Incident | ContextLine) -> tuple[Mapping[str, str], KnownValue]:
+def _captures_and_line(nearby: Incident | ContextLine) -> tuple[Mapping[str, str], SourcedValue]:
     if isinstance(nearby, ContextLine):
-        return nearby.captures, KnownValue(nearby.text, "log", nearby.line)
+        return nearby.captures, SourcedValue(nearby.text, "log", nearby.line)
     return nearby.captures(), _from_line(nearby.first, nearby.first.text)
 
 
@@ -286,10 +292,10 @@ def _compare(condition: Condition, value: str) -> Truth:
 
 
 def _search(pattern: str, text: str) -> bool:
-    return _found(pattern, text) is not None
+    return _first_match(pattern, text) is not None
 
 
-def _found(pattern: str, text: str) -> regex.Match[str] | None:
+def _first_match(pattern: str, text: str) -> regex.Match[str] | None:
     import regex  # takes 12 ms, and most scans need none of it
 
     try:
@@ -325,11 +331,11 @@ def is_at_risk(cause: RootCause, facts: Mapping[str, str]) -> bool:
     """
     if cause.when is None:
         return False
-    context = KnownContext({name: KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {})
+    context = EvidenceContext({name: SourcedValue(value, "node") for name, value in facts.items()}, {}, {}, {})
     return _fact_truth(cause.when, context) is Truth.HELD
 
 
-def _fact_truth(condition: Condition, context: KnownContext) -> Truth | None:
+def _fact_truth(condition: Condition, context: EvidenceContext) -> Truth | None:
     """The truth of a condition by facts alone; None if it has no conditions on facts."""
     if condition.all or condition.any:
         judged = [_fact_truth(child, context) for child in condition.all or condition.any or ()]
@@ -340,7 +346,20 @@ def _fact_truth(condition: Condition, context: KnownContext) -> Truth | None:
     if condition.not_:
         inner = _fact_truth(condition.not_, context)  # a negation can rule a cause out, but puts no node at risk
         return Truth.FAILED if inner is Truth.HELD else Truth.UNDETERMINED if inner is Truth.UNDETERMINED else None
-    known = condition.fact in context.facts
-    if not condition.fact or (not known and (condition.if_unknown or condition.fact.startswith("env."))):
+    is_reported = condition.fact in context.facts
+    if not condition.fact or (not is_reported and (condition.if_unknown or condition.fact.startswith("env."))):
         return None
     return _leaf(condition, context).truth
+
+
+_AMOUNT = re.compile(r"(?P<number>\d[\d,]*(?:\.\d+)?) ?(?P<unit>[KMGT]?i?B?|bytes?)", re.IGNORECASE)
+_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def byte_count(text: str) -> float | None:
+    """Bytes of `2.50 GiB`, `512M`, `4,096 bytes` or `4096`; units are powers of 1024. None for other text."""
+    match = _AMOUNT.fullmatch(text.strip())
+    if match is None:
+        return None
+    number = float(match["number"].replace(",", ""))
+    return number * float(1024 ** _POWERS[match["unit"][:1].lower()])

@@ -48,9 +48,9 @@ class ClearRequest:
         )  # fmt: skip
         faults = list(open_faults)
         if not any(fault.is_cleared_by(recovery) for fault in faults):
-            places = ", ".join(sorted({fault.gpu or NODE for fault in faults}))
+            targets = ", ".join(sorted({fault.gpu or NODE for fault in faults}))
             raise InvalidRequest(
-                f"no open fault of {self.gpu}; " + (f"open are: {places}" if places else "none is open")
+                f"no open fault of {self.gpu}; " + (f"open are: {targets}" if targets else "none is open")
             )
         return recovery
 

@@ -12,7 +12,7 @@ from typing import Literal
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import TableRow
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence
-from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, known_context
+from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, evidence_context
 from exporter.core.diagnosis.incidents import shares_job
 from exporter.core.diagnosis.links import comes_first, is_of_process, shares_process
 from exporter.core.diagnosis.open_incidents import Entry
@@ -47,21 +47,21 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
     A cascade without a root nearby is a root too: its own root may be in other logs.
     """
     crashes = (e for e in near if catalogue.signatures[e.incident.signature].role != "context")
-    known = [e for e in crashes if not _is_apart(entry.incident, e.incident)]
-    for other in sorted(known, key=lambda e: _is_mild(e, catalogue)):
+    candidates = [e for e in crashes if not _is_far_away(entry.incident, e.incident)]
+    for other in sorted(candidates, key=lambda e: _is_mild(e, catalogue)):
         if _is_consequence(entry, other, catalogue):
             return other
     role = catalogue.signatures[entry.incident.signature].role
     if entry.incident.first.source == "kernel" and role == "root":
         return None  # kernel faults are independent unless their signatures say otherwise
     # A line that tells a reason of its own is a consequence of the kernel's only where its signature says so.
-    tells_none = role != "root"
+    is_consequence = role != "root"
     same = [
         entry,
         *(
             e
-            for e in known
-            if e.incident.scope == entry.incident.scope or (tells_none and _is_of_its_process(entry, e, catalogue))
+            for e in candidates
+            if e.incident.scope == entry.incident.scope or (is_consequence and _is_of_its_process(entry, e, catalogue))
         ),
     ]
     for other in sorted(same, key=lambda e: _rank_as_root(e, catalogue)):
@@ -76,7 +76,7 @@ def root_of(entry: Entry, near: Sequence[Entry], catalogue: Catalogue) -> Entry 
 
 def _is_of_its_process(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     """Whether two linked incidents are the kernel's and the log's view of one process."""
-    return any(is_of_process(each.incident, catalogue) for each in (entry, other))
+    return any(is_of_process(one.incident, catalogue) for one in (entry, other))
 
 
 def _is_mild(entry: Entry, catalogue: Catalogue) -> bool:
@@ -130,7 +130,7 @@ def _is_consequence(entry: Entry, other: Entry, catalogue: Catalogue) -> bool:
     return not (same_source and catalogue.follows(b, a) and entry.order < other.order)
 
 
-def _is_apart(incident: Incident, other: Incident) -> bool:
+def _is_far_away(incident: Incident, other: Incident) -> bool:
     """Whether a log without times ended in an unrecognised crash long after another incident of it: the log went on."""
     first, before = incident.first, other.matches[-1]
     is_far = first.path == before.path and first.offset - before.offset > REACH_BYTES
@@ -151,7 +151,9 @@ def diagnose(
     incident, reported = entry.incident, entry.reported
     signature = catalogue.signatures[incident.signature]
     role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
-    assessments = assess(incident.signature, known_context(incident, [e.incident for e in near], node_facts), catalogue)
+    assessments = assess(
+        incident.signature, evidence_context(incident, [e.incident for e in near], node_facts), catalogue
+    )
     if role == "cascade":  # its root is known
         assessments = [a for a in assessments if a.cause.id != PEER_FAILURE]
     if reported:  # later evidence cannot change the reported cause, only remove its support
@@ -173,7 +175,7 @@ def diagnose(
         caused_by=caused_by,
         verdict=reported.verdict if reported else verdict,
         evidence=tuple(
-            Evidence(what=leaf.what, value=leaf.value, reason=leaf.reason)
+            Evidence(subject=leaf.subject, value=leaf.value, reason=leaf.reason)
             for leaf in distinct_evidence((*best.held, *best.supports) if best else ())
         ),
         remediation=best.cause.remediation if best else signature.remediation,

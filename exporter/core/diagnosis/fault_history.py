@@ -27,9 +27,9 @@ KEPT_SECONDS = 14 * 86400.0  # a fault that returns within this time is known to
 _RECOVERY = "recovery "  # begins the names of rows that hold recoveries
 DRIVER_SPEAKS_AFTER = 5.0  # seconds: what the driver asks for speaks of faults at least so old
 # The same in the kernel log, and the causes by what is asked for.
-ASKED_SIGNATURE = "nv_xid_154_recovery_action"
-ASKED_CAUSES: Mapping[Action, str] = {"reset_gpu": "gpu_reset_required", "reboot": "node_reboot_required"}
-OTHER_ASKED_CAUSE = "gpu_action_required"
+REQUEST_SIGNATURE = "nv_xid_154_recovery_action"
+REQUEST_CAUSES: Mapping[Action, str] = {"reset_gpu": "gpu_reset_required", "reboot": "node_reboot_required"}
+OTHER_REQUEST_CAUSE = "gpu_action_required"
 
 
 class FaultHistory:
@@ -113,7 +113,7 @@ class FaultHistory:
         mine = (fault for fault in self.open if fault.vendor == "nvidia" and fault.action in CLEARS["driver"])
         return frozenset(f"{fault.key} {fault.incident}" for fault in mine)
 
-    def driver_says(self, answer: DriverAnswer, catalogue: Catalogue) -> None:
+    def add_driver_answer(self, answer: DriverAnswer, catalogue: Catalogue) -> None:
         """Take in what NVIDIA's driver asks for, by GPU.
 
         Nothing: that clears what only a reset would. An action: that is a fault, unless an open one asks for as much.
@@ -131,13 +131,13 @@ class FaultHistory:
             for fault in list(self):
                 if fault.gpu == gpu and fault.cleared is None and fault.driver_asks != action:
                     self._store(replace(fault, driver_asks=action))
-            is_known = any(
+            is_covered = any(
                 fault.gpu == gpu and fault.cleared is None and ACTIONS.index(fault.action) >= ACTIONS.index(action)
                 for fault in (*self, *self.open)
             )
-            cause = catalogue.root_causes.get(ASKED_CAUSES.get(action, OTHER_ASKED_CAUSE))
-            signature = catalogue.signatures.get(ASKED_SIGNATURE)
-            if action in OPERATOR_ACTIONS and not is_known and cause and signature:
+            cause = catalogue.root_causes.get(REQUEST_CAUSES.get(action, OTHER_REQUEST_CAUSE))
+            signature = catalogue.signatures.get(REQUEST_SIGNATURE)
+            if action in OPERATOR_ACTIONS and not is_covered and cause and signature:
                 self.add(self._fault_of_driver(gpu, action, signature, cause, asked_at), asked_at)
 
     def _fault_of_driver(

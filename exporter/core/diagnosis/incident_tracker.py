@@ -15,11 +15,10 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, ultimate_root
-from exporter.core.diagnosis.incidents import condense, device_of, jobs_of
+from exporter.core.diagnosis.incidents import condense, device_of, ended_by_neighbour, jobs_of, timed_by_neighbour
 from exporter.core.diagnosis.links import Nearby, is_of_process, names_process, split_by_link
 from exporter.core.diagnosis.open_incidents import Entry, LinkedOf, OpenIncidents, Reported
 from exporter.core.diagnosis.stored_incidents import EntryTexts, load_entry
-from exporter.core.diagnosis.times_by_place import ended_by_place, timed_by_place
 from exporter.core.model import ACTIONS, UNKNOWN, UNRECOGNISED, Action, Incident, Match, Role, Severity
 
 FactsAt = Callable[[float], Mapping[str, str]]
@@ -48,7 +47,7 @@ class IncidentTracker:
         self.undiagnosable = [entry.incident for entry in dropped.values() if entry and not entry.reported]
         self._open = OpenIncidents(window, entries, live=live, repeats=catalogue.repeats)
         self._texts = EntryTexts()
-        self._tells_times = False  # whether new matches tell until when others were written
+        self._has_new_times = False  # whether new matches tell until when others were written
         self.shares_node = False  # whether several jobs are known to run here, whatever the matches say
         self.is_handled: Callable[[Incident], bool] = lambda _: False  # errors that their program survived
 
@@ -60,12 +59,12 @@ class IncidentTracker:
         """Add condensed matches to their incidents."""
         for incident in incidents:
             self._open.join(incident)
-            self._tells_times = self._tells_times or any(match.untimed for match in incident.matches)
+            self._has_new_times = self._has_new_times or any(match.untimed for match in incident.matches)
 
     def give_times(self) -> None:
         """Give incidents of finished logs the times that their places tell."""
-        self._change(timed_by_place)
-        self._change(ended_by_place)
+        self._change(timed_by_neighbour)
+        self._change(ended_by_neighbour)
 
     def _change(self, times: Callable[[list[Incident]], Iterable[tuple[Incident, Incident]]]) -> None:
         """Give unreported incidents other times."""
@@ -76,9 +75,9 @@ class IncidentTracker:
 
     def settle(self, now: float, facts_at: FactsAt, *, everything: bool = False) -> list[Diagnosis]:
         """The diagnoses that are due; each incident is reported once. `everything`: no more matches will come."""
-        if self._tells_times:
-            self._change(ended_by_place)
-            self._tells_times = False
+        if self._has_new_times:
+            self._change(ended_by_neighbour)
+            self._has_new_times = False
         return self._report(
             self._open.due(now, float("-inf") if everything else self._settle, self._linked_of()), facts_at
         )
@@ -88,7 +87,7 @@ class IncidentTracker:
         return self._report(self._open.due_before_removal(remaining, self._linked_of()), facts_at)
 
     def _report(self, due: list[Entry], facts_at: FactsAt) -> list[Diagnosis]:
-        diagnosed = self._diagnose_each(due, facts_at)
+        diagnosed = self._diagnose_entries(due, facts_at)
         for entry in due:
             lines = entry.incident.lines
             reported = Reported("", "", "context", "", lines)
@@ -101,9 +100,9 @@ class IncidentTracker:
         """Diagnoses of unsettled kernel incidents of a severity; later evidence may change them."""
         kernels = (e for e in self._open.waiting if e.incident.first.source == "kernel")
         waiting = (e for e in kernels if self._catalogue.severity_of(e.incident) == severity)
-        return list(self._diagnose_each(itertools.islice(waiting, at_most), facts_at).values())
+        return list(self._diagnose_entries(itertools.islice(waiting, at_most), facts_at).values())
 
-    def _diagnose_each(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
+    def _diagnose_entries(self, entries: Iterable[Entry], facts_at: FactsAt) -> dict[int, Diagnosis]:
         """The diagnoses of incidents by number, without context incidents."""
         near_of = self._cached_near()
         diagnosed: dict[int, Diagnosis] = {}
@@ -142,7 +141,7 @@ class IncidentTracker:
             )
 
     def _root(self, entry: Entry, near_of: NearOf) -> Entry:
-        return ultimate_root(entry, lambda each: near_of(each).linked, self._catalogue)
+        return ultimate_root(entry, lambda other: near_of(other).linked, self._catalogue)
 
     def _diagnose(self, entry: Entry, root: Entry, near_of: NearOf, facts_at: FactsAt) -> Diagnosis:
         facts, near = facts_at(entry.incident.first.happened), near_of(entry)
@@ -171,13 +170,13 @@ class IncidentTracker:
         near_of = self._cached_near()
 
         def linked(entry: Entry) -> list[Entry]:
-            found = near_of(entry).linked
+            linked = near_of(entry).linked
             if entry.incident.first.source == "job":
-                return found
+                return linked
             jobs = (other for other in self._open.nearby(entry) if other.incident.first.source == "job")
-            numbers = {other.number for other in found}
+            numbers = {other.number for other in linked}
             explained = (other for other in jobs if any(e.number == entry.number for e in near_of(other).linked))
-            return [*found, *(other for other in explained if other.number not in numbers)]
+            return [*linked, *(other for other in explained if other.number not in numbers)]
 
         return linked
 
@@ -185,14 +184,14 @@ class IncidentTracker:
         """A function for the incidents near another, with a cache for one round."""
         answers: dict[int, Nearby] = {}
 
-        def ask(entry: Entry) -> Nearby:
+        def near(entry: Entry) -> Nearby:
             if entry.number not in answers:
                 answers[entry.number] = split_by_link(
                     entry, self._open.nearby(entry), self._catalogue, shares_node=self.shares_node
                 )
             return answers[entry.number]
 
-        return ask
+        return near
 
     def close_expired(self, now: float, facts_at: FactsAt) -> list[Diagnosis]:
         """Close the incidents that no match can join any more; return those that grew since their report."""
@@ -281,8 +280,8 @@ def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | Non
         return cascade  # a job's text decides nothing about a line of the kernel
     if diagnosed is None:  # the root was reported in an earlier round
         report = root.reported
-        cause, done = (report.root_cause, report.action) if report else (UNKNOWN, None)
-        action = cascade.action if _asks_for_more(cascade, root, done) else None
+        cause, root_action = (report.root_cause, report.action) if report else (UNKNOWN, None)
+        action = cascade.action if _needs_more_action(cascade, root, root_action) else None
         return replace(cascade, root_cause=cause, evidence=(), action=action)
     if cascade.action and cascade.root_cause != UNKNOWN and _rank(cascade.action) > _rank(diagnosed.action):
         return replace(cascade, evidence=())
@@ -293,16 +292,16 @@ def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | Non
         remediation=diagnosed.remediation,
         references=diagnosed.references,
         evidence=(),
-        action=cascade.action if _asks_for_more(cascade, root, diagnosed.action) else None,
+        action=cascade.action if _needs_more_action(cascade, root, diagnosed.action) else None,
     )
 
 
-def _asks_for_more(cascade: Diagnosis, root: Entry, done: Action | None) -> bool:
+def _needs_more_action(cascade: Diagnosis, root: Entry, root_action: Action | None) -> bool:
     """Whether a consequence needs a stronger action than its root, or one on another device."""
-    if done is None or cascade.action is None:
+    if root_action is None or cascade.action is None:
         return cascade.action is not None
     device, of_root = device_of(cascade.incident), device_of(root.incident)
-    return _rank(cascade.action) > _rank(done) or (device is not None and device != of_root)
+    return _rank(cascade.action) > _rank(root_action) or (device is not None and device != of_root)
 
 
 def _rank(action: Action | None) -> int:

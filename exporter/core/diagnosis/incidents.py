@@ -7,12 +7,13 @@ the same incidents, online and offline.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from exporter.core.collectives import all_of, merged
 from exporter.core.decoding.jobs import log_group
+from exporter.core.decoding.timestamps import MAX_LINES_BACK
 from exporter.core.diagnosis.attribution import job_of_named_group
 from exporter.core.facts.pci import normalise_pci
 from exporter.core.model import MAX_KEPT_MATCHES, Incident, Match
@@ -39,15 +40,15 @@ def condense(matches: Iterable[Match], window: float, repeats: Mapping[str, floa
         gpu = match.gpu if match.source == "kernel" else None
         by_key.setdefault((scope_of(match), match.signature, gpu, match.grave, match.raised_by), []).append(match)
     incidents = []
-    for key, found in by_key.items():
-        found.sort(key=_place)
-        start, last, silence = 0, found[0].last_time, max(window, repeats.get(key[1], 0.0))
-        for index, match in enumerate(found):
+    for key, matches_of_key in by_key.items():
+        matches_of_key.sort(key=_order)
+        start, last, silence = 0, matches_of_key[0].last_time, max(window, repeats.get(key[1], 0.0))
+        for index, match in enumerate(matches_of_key):
             if match.time - last > silence:
-                incidents.append(_of(key, found[start:index], last))
+                incidents.append(_of(key, matches_of_key[start:index], last))
                 start = index
             last = max(last, match.last_time)
-        incidents.append(_of(key, found[start:], last))
+        incidents.append(_of(key, matches_of_key[start:], last))
     return incidents
 
 
@@ -93,12 +94,12 @@ def merge(a: Incident, b: Incident) -> Incident:
 
 def _earliest(a: tuple[Match, ...], b: tuple[Match, ...]) -> tuple[Match, ...]:
     """The earliest of the matches of two incidents; `a` itself if it is full and all others are later, as in a storm."""
-    if len(a) == MAX_KEPT_MATCHES and _place(a[-1]) < _place(b[0]):
+    if len(a) == MAX_KEPT_MATCHES and _order(a[-1]) < _order(b[0]):
         return a
-    return tuple(sorted({_place(match): match for match in (*a, *b)}.values(), key=_place)[:MAX_KEPT_MATCHES])
+    return tuple(sorted({_order(match): match for match in (*a, *b)}.values(), key=_order)[:MAX_KEPT_MATCHES])
 
 
-def _place(match: Match) -> tuple[tuple[float, str, int, str], str]:
+def _order(match: Match) -> tuple[tuple[float, str, int, str], str]:
     """A sort key, different for any two matches."""
     return match.order, match.origin
 
@@ -159,11 +160,11 @@ def jobs_of(incident: Incident) -> frozenset[str]:
 
 def lent_process(incident: Incident, raiser: Incident) -> Incident:
     """A block of lines as those of the process that raised them, with what is known of that process."""
-    known = next((m for m in raiser.matches if m.closes == incident.raised_by), raiser.first)
-    is_known = bool(known.claims or known.named_job)
+    raised = next((m for m in raiser.matches if m.closes == incident.raised_by), raiser.first)
+    has_job = bool(raised.claims or raised.named_job)
 
     def of_process(match: Match) -> Match:
-        teller = known if is_known else match
+        teller = raised if has_job else match
         return replace(
             match, raised_by=raiser.raised_by, claims=teller.claims, named_job=teller.named_job, process=teller.process
         )
@@ -180,3 +181,40 @@ def device_of(incident: Incident) -> str | None:
     """The PCI address of an incident: of a GPU or another device."""
     devices = (normalise_pci(m.captures["device"]) for m in incident.matches if "device" in m.captures)
     return gpu_of(incident) or next((device for device in devices if device), None)
+
+
+def timed_by_neighbour(incidents: Iterable[Incident]) -> Iterator[tuple[Incident, Incident]]:
+    """Each incident of a job without a timestamp, with itself at the time of the next one that has one in its log, if that
+    is at most MAX_LINES_BACK lines later.
+    """
+    of_jobs = [incident for incident in incidents if incident.first.source == "job"]
+    path, line, time = "", 0, 0.0
+    for incident in sorted(of_jobs, key=lambda i: (i.first.path, i.first.line), reverse=True):
+        first = incident.first
+        if first.is_stamped:
+            path, line, time = first.path, first.line, first.time
+        elif (
+            first.path == path
+            and line - first.line <= MAX_LINES_BACK
+            and not any(m.is_stamped for m in incident.matches)
+        ):
+            matches = tuple(
+                replace(match, time=time, time_source="inherited", until=None) for match in incident.matches
+            )
+            yield incident, replace(incident, matches=matches, last_time=time)
+
+
+def ended_by_neighbour(incidents: Iterable[Incident]) -> Iterator[tuple[Incident, Incident]]:
+    """Each incident of a job with a line that has the time of a line before it, with itself up to the time of the first
+    line behind that has one: it happened between the two.
+    """
+    of_jobs = [incident for incident in incidents if incident.first.source == "job"]
+    ends: dict[tuple[str, float], float] = {}
+    for match in (match for incident in of_jobs for match in incident.matches if match.untimed):
+        since, until = match.untimed or (0.0, 0.0)
+        ends[(match.path, since)] = max(until, ends.get((match.path, since), 0.0))
+    for incident in of_jobs if ends else ():
+        inherited = ((m.path, m.time) for m in incident.matches if m.time_source == "inherited")
+        until = max((ends.get(key, 0.0) for key in inherited), default=0.0)
+        if until > incident.last_time:
+            yield incident, replace(incident, last_time=until)

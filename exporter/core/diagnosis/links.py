@@ -39,14 +39,14 @@ def split_by_link(entry: Entry, nearby: Sequence[Entry], catalogue: Catalogue, *
     incident = entry.incident
     if incident.first.source == "kernel":
         return Nearby([e for e in nearby if _concerns_kernel(incident, e.incident, catalogue, shares_node)], [])
-    found = Nearby([], [])
+    split = Nearby([], [])
     for other in nearby:
         if are_of_two_runs(incident, other.incident):
             continue
         is_own = other.incident.scope == incident.scope
         may_explain = is_own or is_linked(incident, other.incident, catalogue, shares_node=shares_node)
-        (found.linked if may_explain else found.same_time).append(other)
-    return found
+        (split.linked if may_explain else split.same_time).append(other)
+    return split
 
 
 def comes_first(cause: Incident, consequence: Incident, *, second_view: bool = False) -> bool:
@@ -68,8 +68,8 @@ def comes_first(cause: Incident, consequence: Incident, *, second_view: bool = F
 
 def _waited(incident: Incident) -> float:
     """For how many seconds the driver had waited before it reported a fault: so long before it began."""
-    found = _WAITED.search(incident.first.captures.get("message", ""))
-    return float(found[1]) if found else 0.0
+    wait = _WAITED.search(incident.first.captures.get("message", ""))
+    return float(wait[1]) if wait else 0.0
 
 
 def is_of_process(incident: Incident, catalogue: Catalogue) -> bool:
@@ -83,8 +83,8 @@ def may_follow_jobs(kernel: Incident, signature: str, catalogue: Catalogue) -> b
     A job may print anything. So only what a user's program can provoke may, and of that what tells no reason, as Xid 43,
     or what its signature names: the runtime's own report of the same page fault.
     """
-    tells_none = catalogue.signatures[kernel.signature].role == "cascade"
-    return is_of_process(kernel, catalogue) and (tells_none or catalogue.follows(kernel.signature, signature))
+    gives_no_reason = catalogue.signatures[kernel.signature].role == "cascade"
+    return is_of_process(kernel, catalogue) and (gives_no_reason or catalogue.follows(kernel.signature, signature))
 
 
 def shares_process(a: Incident, b: Incident) -> bool:
@@ -104,7 +104,7 @@ def _concerns_kernel(incident: Incident, other: Incident, catalogue: Catalogue, 
         return True
     if not jobs_of(incident).isdisjoint(jobs_of(other)):
         return True
-    of_process = [is_of_process(each, catalogue) for each in (incident, other)]
+    of_process = [is_of_process(one, catalogue) for one in (incident, other)]
     if all(of_process):
         return False  # of two processes, or of one that nothing names
     if not any(of_process):

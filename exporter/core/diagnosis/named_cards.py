@@ -34,8 +34,8 @@ def card_named_in(
     ordinal = next((captures[name] for name in _ORDINAL.get(signature, ()) if captures.get(name)), "")
     if not ordinal.isdecimal():
         return None
-    told = {**match.context.facts, **(environment or {})}
-    masks = {found[1]: value for name, value in told.items() if (found := _MASK.fullmatch(name))}
+    variables = {**match.context.facts, **(environment or {})}
+    masks = {mask[1]: value for name, value in variables.items() if (mask := _MASK.fullmatch(name))}
     return cards.card_of_ordinal(int(ordinal), masks, gpus, own)
 
 

@@ -15,9 +15,8 @@ from typing import Any
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incidents import gpu_of
-from exporter.core.diagnosis.kernel_time import kernel_time
 from exporter.core.diagnosis.records import rfc3339, writable
-from exporter.core.diagnosis.recoveries import CLEARS, Recovery
+from exporter.core.diagnosis.recoveries import CLEARS, Recovery, kernel_time
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import OPERATOR_ACTIONS, Action, Moment, Vendor
 
@@ -136,8 +135,8 @@ def select_faults(
 ) -> list[Fault]:
     """The faults seen since a wall time (None: all), latest first; with `jobs`, only the node's and theirs."""
     seen = (f for f in faults if since is None or f.seen_since(since, now))
-    found = [f for f in seen if not jobs or f.job is None or f.job in jobs]
-    return sorted(sorted(found, key=lambda f: f.key), key=lambda f: f.recency(now), reverse=True)
+    visible = [f for f in seen if not jobs or f.job is None or f.job in jobs]
+    return sorted(sorted(visible, key=lambda f: f.key), key=lambda f: f.recency(now), reverse=True)
 
 
 def fault_json(fault: Fault, now: Moment) -> dict[str, Any]:

@@ -271,13 +271,13 @@ class OpenIncidents:
 
     def _around(self, incident: Incident, key: IndexKey, silence: float) -> list[Entry]:
         """The entries under a key that may be so close to an incident, each once."""
-        found: set[int] = set()
+        entry_numbers: set[int] = set()
         for level in self._levels:
             numbers = self._numbers(level, *self._span(incident, silence))
             if len(numbers) > len(self):
                 return [entry for entry in self if key in _keys(entry.incident)]
-            found.update(*(self._cells.get((key, level, number), ()) for number in numbers))
-        return [self._entries[number] for number in sorted(found)]
+            entry_numbers.update(*(self._cells.get((key, level, number), ()) for number in numbers))
+        return [self._entries[number] for number in sorted(entry_numbers)]
 
     def _rows_around(self, incident: Incident, key: IndexKey) -> list[IndexedEntry]:
         """The same, sorted and cached until something changes: in a storm thousands ask for the same ones."""
@@ -301,16 +301,16 @@ def _awaits_the_kernel(entry: Entry, now: float, settle: float, linked: LinkedOf
     return any(abs(now - e.incident.first_read) < settle for e in kernel)
 
 
-def _with_linked(found: list[Entry], linked: LinkedOf) -> list[Entry]:
+def _with_linked(ripe: list[Entry], linked: LinkedOf) -> list[Entry]:
     """These incidents and all that are linked, directly or not. A job never settles a kernel incident early."""
-    due = {e.number: e for e in found}
-    for entry in found:  # grows during the loop
+    due = {e.number: e for e in ripe}
+    for entry in ripe:  # grows during the loop
         for other in linked(entry):
             is_new = other.reported is None and other.number not in due
             if is_new and (_is_of_kernel(entry) or not _is_of_kernel(other)):
                 due[other.number] = other
-                found.append(other)
-    return sorted(found, key=lambda e: e.order)
+                ripe.append(other)
+    return sorted(ripe, key=lambda e: e.order)
 
 
 def _row(entry: Entry) -> IndexedEntry:

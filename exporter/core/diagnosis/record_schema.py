@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 
 MAX_RECORD_BYTES = 1 << 20  # a record with an excerpt of ten lines has some 30 kB
 MAX_NAME_CHARS = 256  # DNS and Kubernetes names have 253
@@ -155,7 +155,7 @@ class RecordedOperation(_Part):
     ranks: Names = ()
 
 
-class RecordedPlace(_Part):
+class RecordedWaitPoint(_Part):
     seq: Count
     count: Count = 0
     ranks: Names = ()
@@ -167,7 +167,7 @@ class RecordedCollective(_Part):
     group: Name | None = None
     size: Count | None = None
     reporting: Count = 0
-    places: Annotated[tuple[RecordedPlace, ...], BeforeValidator(_items)] = ()
+    places: Annotated[tuple[RecordedWaitPoint, ...], BeforeValidator(_items)] = ()
 
 
 class RecordedBoot(_Part):

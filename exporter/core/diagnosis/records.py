@@ -37,7 +37,9 @@ def incident_record(
     signature = catalogue.signatures[incident.signature]
     is_open = diagnosis.root_cause == UNKNOWN
     collectives = _hidden(collectives_of(incident.waiting), hide)
-    undecided = [each.cause.id for each in diagnosis.considered if is_open and each.sufficient]  # facts would decide
+    undecided = [
+        assessment.cause.id for assessment in diagnosis.considered if is_open and assessment.sufficient
+    ]  # facts would decide
     return {
         "kind": "incident",
         "id": diagnosis.id,
@@ -67,7 +69,7 @@ def incident_record(
         "role": diagnosis.role,
         "caused_by": diagnosis.caused_by,
         "verdict": diagnosis.verdict,
-        "evidence": [{"what": e.what, "value": hide(e.value), "why": e.reason} for e in diagnosis.evidence],
+        "evidence": [{"what": e.subject, "value": hide(e.value), "why": e.reason} for e in diagnosis.evidence],
         "remediation": diagnosis.remediation,
         "references": list(diagnosis.references),
         "same_time": [
@@ -92,8 +94,8 @@ _OF_JOB = ("raw_id", "step", "account", "name", "container", "restart")  # writt
 
 def _job(incident: Incident) -> dict[str, Any] | None:
     """Whose incident it is, how that was found, and which other jobs were named for it."""
-    found = attribute(incident)
-    job = found.job
+    attribution = attribute(incident)
+    job = attribution.job
     if job is None:
         return None
     pod_of = job.id.partition("/") if job.kind == "kubernetes" else ("", "", "")
@@ -106,8 +108,8 @@ def _job(incident: Incident) -> dict[str, Any] | None:
         del more["namespace"], more["pod"]
     if job.raw_id == job.id:
         del more["raw_id"]
-    if found.conflicts:
-        more["conflicts"] = [{"id": writable(other.id), "method": other.method} for other in found.conflicts]
+    if attribution.conflicts:
+        more["conflicts"] = [{"id": writable(other.id), "method": other.method} for other in attribution.conflicts]
     return {
         "id": writable(job.id),
         "user": writable(job.user) if job.user else None,

@@ -5,12 +5,23 @@ A fault is cleared by what its action asks for, or by more, and never by time. K
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.diagnosis.kernel_time import kernel_time
 from exporter.core.model import OPERATOR_ACTIONS, Action, Match, Moment, RecoveryKind, Vendor
+
+
+def kernel_time(match: Match, now: Moment) -> tuple[float, str, float]:
+    """Unix seconds, the id of the boot, and the seconds since that boot; an empty id if it was before this boot."""
+    happened = min(match.happened, now.time)  # the clock may have been ahead
+    if match.boot_seconds is not None:
+        latest = now.boot_seconds if match.origin == now.boot else math.inf  # a file may hold stamps of another boot
+        return happened, match.origin, min(match.boot_seconds, latest)
+    seconds = happened - now.booted
+    return (happened, now.boot, seconds) if seconds >= 0 else (happened, "", 0.0)
+
 
 CLEARS: Mapping[RecoveryKind, frozenset[Action]] = {
     "gpu_reset": frozenset({"reset_gpu"}),

@@ -66,8 +66,8 @@ def _dump_with(entry: Entry, texts: _MatchTexts) -> str:
     sets = {"ranks": sorted(entry.incident.ranks), "closes": sorted(entry.incident.closes)}
     waiting = {"waiting": dump_waiting(entry.incident.waiting)} if entry.incident.waiting else {}
     incident = _to_json({**counts, **sets, **waiting})
-    told = _to_json(_plain(entry.reported))
-    return f'{{"incident":{incident[:-1]},"matches":{texts.matches}}},"told":{told},"contexts":{texts.contexts}}}'
+    reported = _to_json(_plain(entry.reported))
+    return f'{{"incident":{incident[:-1]},"matches":{texts.matches}}},"told":{reported},"contexts":{texts.contexts}}}'
 
 
 def _to_json(value: object) -> str:

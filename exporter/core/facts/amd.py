@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import number
+from exporter.core.facts.parsing import number
 
 
 def kfd_location(domain: int, location_id: int) -> str:
@@ -39,12 +39,12 @@ def gpu_of_kfd_node(node: int, properties: str) -> Gpu | None:
 
 def with_partitions(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     """GPUs from KFD nodes, sorted by node: the nodes of one card are its partitions."""
-    found: dict[str, Gpu] = {}
+    cards: dict[str, Gpu] = {}
     for gpu in gpus:
-        first = found.get(gpu.pci)
+        first = cards.get(gpu.pci)
         nodes = (first.kfd_nodes or () if first else ()) + (gpu.kfd_nodes or ())
-        found[gpu.pci] = replace(first or gpu, kfd_nodes=nodes)
-    return tuple(found.values())
+        cards[gpu.pci] = replace(first or gpu, kfd_nodes=nodes)
+    return tuple(cards.values())
 
 
 def memory_vendor(text: str | None) -> str | None:

@@ -35,12 +35,12 @@ def card_of(name: str, gpus: Sequence[Gpu]) -> str | None:
         name = part[1]
     if _UUID.fullmatch(name):
         return _only(gpu for gpu in gpus if _has_uuid(gpu, name.lower()))
-    if found := _DRM.fullmatch(name):
-        if found["card"]:
-            return _only(gpu for gpu in gpus if gpu.drm_card == int(found["card"]))
-        return _only(gpu for gpu in gpus if gpu.drm_render == int(found["render"]))
-    if found := _NVIDIA.fullmatch(name):
-        return card_of_minor(int(found["minor"]), gpus)
+    if match := _DRM.fullmatch(name):
+        if match["card"]:
+            return _only(gpu for gpu in gpus if gpu.drm_card == int(match["card"]))
+        return _only(gpu for gpu in gpus if gpu.drm_render == int(match["render"]))
+    if match := _NVIDIA.fullmatch(name):
+        return card_of_minor(int(match["minor"]), gpus)
     return None
 
 
@@ -100,18 +100,18 @@ def _visible(cards: tuple[str, ...], masks: Mapping[str, str], gpus: Sequence[Gp
     for name in names:
         if name not in masks:
             continue
-        found = []
+        visible = []
         for token in masks[name].split(",")[:MAX_TOKENS]:
             number = token.strip().partition(".")[0]  # Intel: device.tile
             if number.lstrip("-").isdecimal():
                 if not 0 <= int(number) < len(cards):
                     break  # as CUDA: what follows an invalid one is invisible
-                found.append(cards[int(number)])
+                visible.append(cards[int(number)])
             elif card := card_of(token, gpus):
-                found.append(card)
+                visible.append(card)
             else:
                 return None
-        cards = tuple(found)
+        cards = tuple(visible)
     return cards
 
 
@@ -123,12 +123,12 @@ def _orders_by_speed(masks: Mapping[str, str], gpus: Sequence[Gpu]) -> bool:
 
 def _has_uuid(gpu: Gpu, name: str) -> bool:
     """AMD's is "GPU-" and the unique id in hexadecimal; NVIDIA's is the whole id."""
-    known = (gpu.unique_id or "").lower()
+    unique_id = (gpu.unique_id or "").lower()
     if gpu.vendor == "amd":
-        return bool(known) and name.removeprefix("gpu-") == known.removeprefix("0x")
-    return known.startswith(name)
+        return bool(unique_id) and name.removeprefix("gpu-") == unique_id.removeprefix("0x")
+    return unique_id.startswith(name)
 
 
-def _only(found: Iterable[Gpu]) -> str | None:
-    cards = {gpu.pci for gpu in found}
+def _only(gpus: Iterable[Gpu]) -> str | None:
+    cards = {gpu.pci for gpu in gpus}
     return cards.pop() if len(cards) == 1 else None

@@ -21,8 +21,8 @@ def with_derived_facts(facts: Mapping[str, str], gpus: tuple[Gpu, ...]) -> dict[
         "nvidia_mix": _differ(driver, facts.get("libcuda_version")),
         "fabricmanager_mix": _differ(driver, facts.get("fabricmanager_version")),
     }
-    known = {name: value for name, value in derived.items() if value}
-    return dict(sorted({**facts, **facts_of(gpus), **known}.items()))
+    derived_facts = {name: value for name, value in derived.items() if value}
+    return dict(sorted({**facts, **facts_of(gpus), **derived_facts}.items()))
 
 
 def _differ(a: str | None, b: str | None) -> str | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.core.facts.gpus import Gpu, merge_gpus
+from exporter.core.facts.parsing import identity, single_line
 from exporter.core.facts.pci import normalise_pci
-from exporter.core.facts.values import identity, single_line
 from exporter.core.model import Action, Moment
 
 MAX_GPUS = 64

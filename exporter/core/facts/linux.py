@@ -2,7 +2,7 @@
 
 import re
 
-from exporter.core.facts.values import assignments, fields, single_line, size
+from exporter.core.facts.parsing import assignments, fields, single_line, size
 
 
 def os_name(os_release: str) -> str | None:
@@ -74,8 +74,8 @@ def memory_size(meminfo: str) -> str | None:
 def huge_pages(meminfo: str) -> str | None:
     """The number and size of reserved huge pages: `512 x 2048 kB`."""
     stated = fields(meminfo)
-    count, each = stated.get("HugePages_Total", ""), stated.get("Hugepagesize", "")
-    return single_line(f"{count.strip()} x {each.strip()}") if count.strip().isdecimal() and each else None
+    count, page_size = stated.get("HugePages_Total", ""), stated.get("Hugepagesize", "")
+    return single_line(f"{count.strip()} x {page_size.strip()}") if count.strip().isdecimal() and page_size else None
 
 
 def build_option(config: str, name: str) -> str | None:

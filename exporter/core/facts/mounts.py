@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from exporter.core.facts.values import size
+from exporter.core.facts.parsing import size
 
 NETWORK = {
     "9p", "afs", "beegfs", "ceph", "cifs", "fuse.cephfs", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs", "gpfs",

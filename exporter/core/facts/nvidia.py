@@ -4,14 +4,14 @@ import re
 from collections.abc import Iterable
 
 from exporter.core.facts.gpus import Gpu
-from exporter.core.facts.values import fields, identity, number, single_line
+from exporter.core.facts.parsing import fields, identity, number, single_line
 
 
 def gpu_of_information(pci: str, information: str) -> Gpu:
     """The GPU of `/proc/driver/nvidia/gpus/<pci>/information`. `GPU Firmware` is the GSP's, N/A if off."""
     stated = fields(information)
     gsp = single_line(stated.get("GPU Firmware"))
-    known = {
+    values = {
         "gpu_model": single_line(stated.get("Model")),
         "vbios_version": identity(stated.get("Video BIOS")),
         "nvidia_gsp_firmware": None if gsp is None else "off" if gsp == "N/A" else gsp,
@@ -22,7 +22,7 @@ def gpu_of_information(pci: str, information: str) -> Gpu:
         vendor="nvidia",
         unique_id=identity(stated.get("GPU UUID")),
         minor=number(stated.get("Device Minor")),
-        facts={name: value for name, value in known.items() if value},
+        facts={name: value for name, value in values.items() if value},
     )
 
 
@@ -70,5 +70,5 @@ def cuda_version_of_folder(path: str) -> str | None:
 
 def libcuda_versions(names: Iterable[str]) -> list[str]:
     """The user-mode drivers in a library folder: 550.90.07 from libcuda.so.550.90.07."""
-    found = (re.fullmatch(r"libcuda\.so\.(\d{3,4}(?:\.\d+){1,2})", name) for name in names)
-    return [match[1] for match in found if match]
+    matches = (re.fullmatch(r"libcuda\.so\.(\d{3,4}(?:\.\d+){1,2})", name) for name in names)
+    return [match[1] for match in matches if match]

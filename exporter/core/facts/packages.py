@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from exporter.core.facts.amd import rocm_release_of_amdgpu_package, rocm_release_of_suffix
-from exporter.core.facts.values import sorted_versions
+from exporter.core.facts.parsing import sorted_versions
 
 
 def upstream_version(version: str) -> str | None:

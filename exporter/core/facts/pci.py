@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from exporter.core.facts.values import number
+from exporter.core.facts.parsing import number
 
 _PCI = re.compile(
     r"""
@@ -47,12 +47,12 @@ def link_is_degraded(links: Sequence[tuple[str | None, str | None]]) -> str | No
     links: lanes in use and possible lanes of a device and of each bridge above it. A link is between two neighbours, so a
     card with 16 lanes in a slot with 8 is not degraded.
     """
-    known = [
+    comparisons = [
         int(current[1:]) < min(int(most[1:]) for most in (own, above) if most)
         for (current, own), (_, above) in pairwise(links if links[1:] else [*links, (None, None)])
         if current and own
     ]
-    return str(any(known)).lower() if known else None
+    return str(any(comparisons)).lower() if comparisons else None
 
 
 _BARS = 6  # followed by the ROM and the BARs of virtual functions

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from exporter.core.facts.amd import rocm_release_of_suffix
 from exporter.core.facts.mounts import mount_holding, mount_options, parse_mountinfo, shm_size
-from exporter.core.facts.values import single_line, sorted_versions
+from exporter.core.facts.parsing import single_line, sorted_versions
 from exporter.core.text.redact import redact
 
 MAX_VARIABLES = 64  # jobs that configure NCCL, UCX, MPI and MIOpen set about thirty
@@ -56,17 +56,17 @@ def mapped_libraries(maps: str) -> frozenset[str]:
 
 def library_facts(paths: Iterable[str]) -> dict[str, str]:
     """Facts from library names; several versions of one are joined by commas."""
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for path in paths:
         name = path.rpartition("/")[2]
         for library in LIBRARIES:
             if match := library.pattern.fullmatch(name):
-                found.setdefault(library.fact, set()).add(match[1])
+                versions.setdefault(library.fact, set()).add(match[1])
         if _ROCM.fullmatch(name):
             folder = _ROCM_FOLDER.match(path)
             if release := rocm_release_of_suffix(name) or (folder and folder[1]):
-                found.setdefault("rocm_version", set()).add(release)
-    return {fact: ",".join(sorted(values)) for fact, values in found.items()}
+                versions.setdefault("rocm_version", set()).add(release)
+    return {fact: ",".join(sorted(values)) for fact, values in versions.items()}
 
 
 def uses_rocm(paths: Iterable[str]) -> bool:
@@ -75,8 +75,8 @@ def uses_rocm(paths: Iterable[str]) -> bool:
 
 def package_folders(paths: Iterable[str]) -> list[str]:
     """The folders of Python packages with mapped libraries."""
-    found = (_PACKAGES.match(path) for path in paths)
-    return sorted({match[1] for match in found if match})[:_MAX_FOLDERS]
+    matches = (_PACKAGES.match(path) for path in paths)
+    return sorted({match[1] for match in matches if match})[:_MAX_FOLDERS]
 
 
 DISTRIBUTIONS = {
@@ -148,8 +148,8 @@ LIMITS = {
 
 def limit_facts(limits: str) -> dict[str, str]:
     """The soft limits of `/proc/<pid>/limits`."""
-    found = re.findall(r"^(Max [a-z ]{1,30}?) {2,}(\d{1,20}|unlimited) ", limits, re.MULTILINE)
-    return {LIMITS[name][0]: value for name, value in found if name in LIMITS}
+    rows = re.findall(r"^(Max [a-z ]{1,30}?) {2,}(\d{1,20}|unlimited) ", limits, re.MULTILINE)
+    return {LIMITS[name][0]: value for name, value in rows if name in LIMITS}
 
 
 def mount_facts(mountinfo: str, environ: str, memory_bytes: int | None) -> dict[str, str]:
@@ -187,11 +187,11 @@ FACTS = {  # meaning and source
 
 def combine_facts(processes: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """The facts of a job from its processes; different values are joined by commas."""
-    found: dict[str, set[str]] = {}
+    values_of: dict[str, set[str]] = {}
     for facts in processes:
         for name, value in facts.items():
-            found.setdefault(name, set()).add(value)
-    return {name: ",".join(sorted(values)) for name, values in found.items()}
+            values_of.setdefault(name, set()).add(value)
+    return {name: ",".join(sorted(values)) for name, values in values_of.items()}
 
 
 def releases(versions: Iterable[str | None]) -> str | None:

@@ -13,10 +13,9 @@ from typing import NamedTuple, Protocol
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.collectives import waiting_of
 from exporter.core.decoding import formats
-from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import Candidate, carried_line, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import NO_STAMP, Nearest, Timestamps, Untimed
+from exporter.core.decoding.timestamps import NO_STAMP, Heads, Nearest, Timestamps, Untimed
 from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState

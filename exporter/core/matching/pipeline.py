@@ -11,10 +11,9 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.lines import candidates
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import dated_in
+from exporter.core.decoding.timestamps import Heads, dated_in
 from exporter.core.matching.chunk_matcher import CUT, ECHO, NO_LINES, UNMATCHED, ChunkMatcher, LinesBefore
 from exporter.core.matching.flood import NO_RUNS
 from exporter.core.matching.log_end import SILENT_SECONDS, LogEnd

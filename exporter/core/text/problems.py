@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.values import dataclass, field
 
 Loc = tuple[str | int, ...]
@@ -15,9 +15,9 @@ MAX_CHARS = 4 * 1024 * 1024  # of a user's file: the largest known pack has 0.3 
 class LocatedError(ValueError):
     """An error of a model's own check, at a location inside the model."""
 
-    def __init__(self, loc: Loc, what: str) -> None:
+    def __init__(self, loc: Loc, message: str) -> None:
         self.loc = loc
-        super().__init__(what)
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,11 @@ class Problem:
     line: int
     col: int
     key: str
-    what: str
+    message: str
 
     def __str__(self) -> str:
         key = f" {self.key}:" if self.key else ""
-        return printable(f"{self.file}:{self.line}:{self.col}:{key} {self.what}")
+        return printable(f"{self.file}:{self.line}:{self.col}:{key} {self.message}")
 
 
 class InvalidInput(Exception):
@@ -56,18 +56,18 @@ class Document:
 
     file: str
     data: Any
-    places: Mapping[Loc, tuple[int, int]]
+    locations: Mapping[Loc, tuple[int, int]]
     refused: frozenset[Loc] = frozenset()
     moved: Mapping[Loc, Loc] = field(default_factory=dict)
 
-    def problem(self, loc: Loc, what: str) -> Problem:
+    def problem(self, loc: Loc, message: str) -> Problem:
         """A problem at `loc`, or at its nearest parent in the text."""
         loc = (*self.moved.get(loc[:2], loc[:2]), *loc[2:])
         at = loc
-        while at and at not in self.places:
+        while at and at not in self.locations:
             at = at[:-1]
-        line, col = self.places.get(at, (1, 1))
-        return Problem(self.file, line, col, key_path(loc), what)
+        line, col = self.locations.get(at, (1, 1))
+        return Problem(self.file, line, col, key_path(loc), message)
 
     def is_refused(self, loc: Loc) -> bool:
         """Whether a location is at or below a refused one."""

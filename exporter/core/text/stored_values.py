@@ -1,4 +1,4 @@
-"""Dataclasses as JSON, to be stored. What is stored may be damaged: each value that is read is checked by its type."""
+"""Dataclasses as plain data and JSON. Stored JSON may be damaged: each value that is read is checked by its type."""
 
 from __future__ import annotations
 
@@ -22,24 +22,30 @@ def from_json(kind: type[T], text: str) -> T:
 
 def to_json(value: Any) -> str:
     """A dataclass as JSON, without the fields that are as by default."""
-    return json.dumps(_changed_fields(value), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(to_data(value), ensure_ascii=False, separators=(",", ":"))
 
 
-def _changed_fields(value: Any) -> dict[str, Any]:
+def to_data(value: Any) -> Any:
+    """A dataclass as plain data, without the fields that are as by default; the field `in_` is the key `in`."""
+    if isinstance(value, tuple):
+        return [to_data(item) for item in value]
+    if not is_dataclass(value):
+        return value
     given: dict[str, Any] = {}
     for field in fields(value):
         item = getattr(value, field.name)
-        if field.default_factory is not MISSING and item == field.default_factory():
-            continue
-        if field.default is MISSING or item != field.default:
-            given[field.name] = _changed_fields(item) if is_dataclass(item) else item
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if item != default:
+            given[field.name.rstrip("_")] = to_data(item)
     return given
 
 
 def _read(kind: Any, data: Any) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):  # with None only
-        return None if data is None else _read(next(each for each in arguments if each is not NoneType), data)
+        return (
+            None if data is None else _read(next(argument for argument in arguments if argument is not NoneType), data)
+        )
     if origin is Literal and isinstance(data, str) and data in arguments:
         return data
     if origin is tuple and isinstance(data, list):  # of any length

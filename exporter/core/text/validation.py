@@ -43,17 +43,17 @@ def validation_problems(document: Document, error: ValidationError, model: type[
 def located_problems(document: Document, error: ValidationError, model: type[Any]) -> list[tuple[Loc, Problem]]:
     """As `validation_problems`, each with its location."""
     every = [(_loc(e, document), e) for e in error.errors(include_url=False)]
-    found = [(loc, e) for loc, e in every if not document.is_refused(loc)]
-    above = {loc[:depth] for loc, _ in found for depth in range(len(loc))}
-    unknown = {loc: _keys_at(model, loc, document.data) for loc, e in found if e["type"] in UNKNOWN_KEY}
-    missing = {loc for loc, e in found if e["type"] == "missing"}
+    errors = [(loc, e) for loc, e in every if not document.is_refused(loc)]
+    above = {loc[:depth] for loc, _ in errors for depth in range(len(loc))}
+    unknown = {loc: _keys_at(model, loc, document.data) for loc, e in errors if e["type"] in UNKNOWN_KEY}
+    missing = {loc for loc, e in errors if e["type"] == "missing"}
     meant = missing & {(*loc[:-1], near) for loc, keys in unknown.items() for near in _near(loc, keys.here)}
     problems = [
         (loc, document.problem(loc, _unknown_key(loc, unknown[loc], meant) if loc in unknown else message(e)))
-        for loc, e in found
+        for loc, e in errors
         if (e["type"] not in FOLLOWS_FROM_INNER or loc not in above) and (e["type"] != "missing" or loc not in meant)
     ]
-    return sorted(problems, key=lambda each: (each[1].line, each[1].col))
+    return sorted(problems, key=lambda located: (located[1].line, located[1].col))
 
 
 def _loc(error: Any, document: Document) -> Loc:
@@ -62,7 +62,7 @@ def _loc(error: Any, document: Document) -> Loc:
     parts = (*error["loc"], *inner.loc) if isinstance(inner, LocatedError) else tuple(error["loc"])
     loc: Loc = ()
     for part in parts:
-        if (*loc, part) in document.places or (error["type"] == "missing" and part is parts[-1]):
+        if (*loc, part) in document.locations or (error["type"] == "missing" and part is parts[-1]):
             loc = (*loc, part)
     return loc
 
@@ -77,18 +77,18 @@ class _Keys:
 
 def _keys_at(model: type[Any], loc: Loc, data: Any) -> _Keys:
     """The keys beside the last one of a location."""
-    places = [model]
+    parents = [model]
     for part in loc[:-1]:
         data = data[part]
         if isinstance(part, str):
-            places = [inner for place in places for inner in models_in(keys_of(place).get(part))]
-    given = {place: [kind for kind in _kinds_of(place) if kind == data.get("kind")] for place in places}
-    own = [place for place in places if given[place]] or places
-    others = [place for place in places if place not in own]
+            parents = [inner for parent in parents for inner in models_in(keys_of(parent).get(part))]
+    given = {parent: [kind for kind in _kinds_of(parent) if kind == data.get("kind")] for parent in parents}
+    own = [parent for parent in parents if given[parent]] or parents
+    others = [parent for parent in parents if parent not in own]
     elsewhere = {
         key: tuple(k for o in others if key in keys_of(o) for k in _kinds_of(o)) for o in others for key in keys_of(o)
     }
-    return _Keys(frozenset(key for place in own for key in keys_of(place)), elsewhere)
+    return _Keys(frozenset(key for parent in own for key in keys_of(parent)), elsewhere)
 
 
 def _kinds_of(model: type[Any]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from exporter.core.text.counted import listed
+from exporter.core.text.phrases import listed
 
 MAX_SHOWN_CHARS = 80
 _FORM = re.compile(r"\^\[(?P<first>[^]]+)\](?:\[(?P<rest>[^]]+)\])?\{(?P<least>\d+),(?P<most>\d+)\}\$")
@@ -45,14 +45,14 @@ def or_list(words: Sequence[str]) -> str:
     return listed(words, "or")
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, names: Sequence[str]) -> str:
     """`; did you mean NAME?` with the nearest known name; "" if none is near."""
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _must_be(what: str) -> Callable[[Any, Any, Any], str]:
-    return lambda value, _ctx, _error: f"must be {what}, not {shown(value)}"
+def _must_be(expected: str) -> Callable[[Any, Any, Any], str]:
+    return lambda value, _ctx, _error: f"must be {expected}, not {shown(value)}"
 
 
 def _bounded(words: str, key: str) -> Callable[[Any, Any, Any], str]:
@@ -62,7 +62,7 @@ def _bounded(words: str, key: str) -> Callable[[Any, Any, Any], str]:
 def _one_of(value: Any, expected: str, name: str = "") -> str:
     choices = re.findall("'([^']*)'", expected)
     near = did_you_mean(value, choices) if isinstance(value, str) else ""
-    return f"{name}must be {or_list([each or repr(each) for each in choices])}, not {shown(value)}{near}"
+    return f"{name}must be {or_list([choice or repr(choice) for choice in choices])}, not {shown(value)}{near}"
 
 
 def _kind(value: Any, ctx: Any, _error: Any) -> str:
@@ -113,13 +113,13 @@ def _long(value: str, ctx: Any, _error: Any) -> str:
 
 def _form(value: Any, ctx: Any, _error: Any) -> str:
     pattern = ctx["pattern"]
-    found = _FORM.fullmatch(pattern)
-    if not found:
+    match = _FORM.fullmatch(pattern)
+    if not match:
         return f"{_WORDS.get(pattern) or f'must match the pattern {pattern}'}, not {shown(value)}"
-    first, rest = found["first"], found["rest"]
+    first, rest = match["first"], match["rest"]
     extra = 1 if rest else 0
     begins = f", beginning with {_characters(first)}" if rest else ""
-    length = f"{int(found['least']) + extra} to {int(found['most']) + extra} characters"
+    length = f"{int(match['least']) + extra} to {int(match['most']) + extra} characters"
     return f"invalid name {shown(value)}; use {length} of {_characters(rest or first)}{begins}"
 
 

@@ -34,18 +34,18 @@ class VersionRange:
         """Parse `">=6.2, <7.2.1"`. Raises ValueError with a valid example."""
         bounds = []
         for part in text.split(","):
-            found = _CONSTRAINT.match(part)
-            if not found:
+            match = _CONSTRAINT.match(part)
+            if not match:
                 raise ValueError(f"invalid version bound {part.strip()!r}; use for example '>=6.2, <7.2.1'")
-            bounds.append((found[1], _parts(found[2])))
+            bounds.append((match[1], _parts(match[2])))
         return cls(text, tuple(bounds))
 
     def holds_for(self, version: str) -> Truth:
         """Whether a version is in the range; UNDETERMINED if it is too short or not a version."""
-        found = _NUMBERS.match(version)
-        if not found:
+        match = _NUMBERS.match(version)
+        if not match:
             return Truth.UNDETERMINED
-        value = _parts(found[1])
+        value = _parts(match[1])
         return Truth.all_of(_compare(value, sign, bound) for sign, bound in self.bounds)
 
 

@@ -52,11 +52,11 @@ def read(text: str, file: str) -> tuple[Document, list[Problem]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, col = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = error.problem or error.context or ""
-        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {what}{_ADVICE.get(what, '')}")]) from None
+        message = error.problem or error.context or ""
+        raise InvalidInput([Problem(file, line, col, "", f"not YAML: {message}{_ADVICE.get(message, '')}")]) from None
     except (yaml.YAMLError, UnicodeEncodeError) as error:
         raise InvalidInput([Problem(file, 1, 1, "", f"not YAML: {' '.join(str(error).split())}")]) from None
-    return Document(file, data, reader.places, frozenset(reader.refused)), reader.problems
+    return Document(file, data, reader.locations, frozenset(reader.refused)), reader.problems
 
 
 class _Reader:
@@ -67,7 +67,7 @@ class _Reader:
 
     def __init__(self, file: str, events: Iterator[Any]) -> None:
         self.file = file
-        self.places: dict[Loc, tuple[int, int]] = {}
+        self.locations: dict[Loc, tuple[int, int]] = {}
         self.problems: list[Problem] = []
         self.refused: set[Loc] = set()
         self._events = events
@@ -79,13 +79,13 @@ class _Reader:
         if next(starts, None):
             data = self._value(next(self._events), ())
         if another := next(starts, None):
-            line, col = _place(another)
-            what = "a second document; split it into several files"
-            self.problems.append(Problem(self.file, line, col, "", what))
+            line, col = _location(another)
+            message = "a second document; split it into several files"
+            self.problems.append(Problem(self.file, line, col, "", message))
         return data
 
     def _value(self, event: Any, loc: Loc) -> Any:
-        self.places.setdefault(loc, _place(event))
+        self.locations.setdefault(loc, _location(event))
         if isinstance(event, yaml.AliasEvent):
             return self._refuse(event, loc, "aliases (*name) are not allowed here; write the value out")
         if event.tag is not None:
@@ -114,20 +114,20 @@ class _Reader:
             key = str(event.value)
             here = (*loc, key)
             if key in out:
-                line, _ = self.places[here]
+                line, _ = self.locations[here]
                 self._refuse(event, here, f"given twice (first in line {line}); keep one")
             else:
-                self.places[here] = _place(event)
+                self.locations[here] = _location(event)
             out[key] = self._value(next(self._events), here)
         return out
 
-    def _refuse(self, event: Any, loc: Loc, what: str) -> None:
-        line, col = _place(event)
+    def _refuse(self, event: Any, loc: Loc, message: str) -> None:
+        line, col = _location(event)
         self.refused.add(loc)
-        self.problems.append(Problem(self.file, line, col, key_path(loc), what))
+        self.problems.append(Problem(self.file, line, col, key_path(loc), message))
 
 
-def _place(event: Any) -> tuple[int, int]:
+def _location(event: Any) -> tuple[int, int]:
     return event.start_mark.line + 1, event.start_mark.column + 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 
 CHARACTER = 6.3  # pixels of a usual character in the charts' font of 11 px
 LEFT, RIGHT = "start", "end"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.scan.decompress import Unpacked, unpacker_of
 
 FORMS = ("jsonl", "ndjson")

@@ -23,7 +23,7 @@ from exporter.core.diagnosis.record_schema import (
     as_line,
     parse,
 )
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.fleet.history import retention, watched
 from exporter.fleet.history.watched import roll_up_all
 

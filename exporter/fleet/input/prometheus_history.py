@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.fleet.input.prometheus_api import Api, Series
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Gap, Incidents, LoadedWindow, Observed, Window
 from exporter.fleet.statistics.exposure import DAY, edges_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.net.url import parse_url, plain_address
 
 DEFAULT_PORT = 9873

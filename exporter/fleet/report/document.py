@@ -11,7 +11,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.core.diagnosis.records import rfc3339
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.review.values import AlertQuality, Deaths, Overview, Totals

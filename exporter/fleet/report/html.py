@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exporter import __version__
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.charts.style import CSS, DARK, LIGHT
 from exporter.fleet.report.sections import exposure_words, sections
 from exporter.fleet.report.steps import next_steps

@@ -9,7 +9,7 @@ from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 from typing import Any
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.fleet.report.wording import dates
 from exporter.fleet.review.values import Overview
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
 from exporter.fleet.report.wording import alerts_of, at_risk, change_of, conditions, effect_of, fact, safe, stamp, times

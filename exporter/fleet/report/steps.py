@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.report.wording import conditions, safe
 from exporter.fleet.results.labels import clipped
 from exporter.fleet.review.values import Action, Overview

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import LEAST, clipped, ratio

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, expected_count, sure
 from exporter.fleet.results.labels import ratio as written

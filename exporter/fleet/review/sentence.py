@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
 from exporter.fleet.review.titles import title_of

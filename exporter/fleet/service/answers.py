@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, Router
 
 from exporter.core.diagnosis.records import line, rfc3339
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.charts import style as charts_style
 from exporter.fleet.service.api import openapi

@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter import __version__
 from exporter.core.diagnosis.records import rfc3339
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.service import correlation_api
 from exporter.fleet.service.lists import LISTS, MAX_ROWS, Asked, Column

@@ -13,8 +13,7 @@ from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
-from exporter.core.text.counted import counted
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import counted, printable
 from exporter.fleet.observations import Window
 from exporter.fleet.review.timeline import of_job
 from exporter.fleet.service.findings import finding_items

@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.report.steps import step_of
 from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, ratio

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.review.titles import titles_of
 from exporter.web.page import with_code

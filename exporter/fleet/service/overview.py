@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.charts.bars import small_bar
 from exporter.fleet.charts.over_time import sparkline, stacked_bars
 from exporter.fleet.observations import Window

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.history.watched import IN_WINDOW
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.tables import Table, link, number, when

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.review.trends import is_clear
 from exporter.fleet.service.api import csv_of

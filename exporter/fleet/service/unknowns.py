@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from exporter.core.authoring.draft import draft
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.review.queries import unrecognised

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Bools, Ints, Window
 from exporter.fleet.statistics import continuous, screen
 from exporter.fleet.statistics.design import ALL_ALIKE

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen
 from exporter.fleet.statistics.associations import Association

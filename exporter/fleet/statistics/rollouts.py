@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from exporter.core.text.counted import counted
+from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Floats, Ints
 from exporter.fleet.statistics import power
 from exporter.fleet.statistics.confirm import too_few_sources

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from exporter.core.decoding.formats import begins_as_kernel_message, looks_like_kernel
+from exporter.core.decoding.formats import begins_as_kernel_message, resembles_kernel_line
 from exporter.core.decoding.kernel_records import parse_header
 from exporter.core.model import Chunk
 from exporter.core.text.stored_values import from_json, to_json
@@ -202,7 +202,7 @@ class KmsgSource:
             if not self.stats.up:
                 self.stats.up, self.stats.down_reason = True, ""
             return
-        is_text = looks_like_kernel(data) or begins_as_kernel_message(data)
+        is_text = resembles_kernel_line(data) or begins_as_kernel_message(data)
         self._foreign = FOREIGN_LINES if is_text else self._foreign + 1
         if self._foreign >= FOREIGN_LINES and self.stats.up:
             self.stats.up = False

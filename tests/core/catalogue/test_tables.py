@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from exporter.config import packs
-from exporter.core.catalogue.loader import Catalogue, compile_packs, load_compiled, load_packs
+from exporter.core.catalogue.loader import Catalogue, load_packs
 from exporter.core.catalogue.pack_types import Table, TableRow
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
@@ -185,10 +185,6 @@ def test_every_table_says_where_and_when_it_was_read(catalogue: Catalogue) -> No
     for one in catalogue.tables:
         assert one.references
         assert one.read >= "2026-11-23"
-
-
-def test_the_wheel_has_the_tables(catalogue: Catalogue) -> None:
-    assert load_packs([], load_compiled(compile_packs(packs.builtin()))).tables == catalogue.tables
 
 
 def test_without_a_row_the_cause_of_a_critical_incident_asks_where_it_is_trusted() -> None:

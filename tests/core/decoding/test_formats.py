@@ -357,7 +357,7 @@ def test_the_year_is_right_on_every_day_of_every_year(read_at: int, age: float) 
     ],
 )
 def test_kernel_logs_are_detected_by_their_lines(line: bytes, is_kernels: bool) -> None:
-    assert formats.looks_like_kernel(line) is is_kernels
+    assert formats.resembles_kernel_line(line) is is_kernels
 
 
 # Kernel records
@@ -422,5 +422,5 @@ def test_no_line_breaks_the_decoder(raw: bytes, format: LogFormat, source: Sourc
     assert record.text.encode().decode() == record.text  # so that it can be stored
     assert "\x00" not in record.text
     assert record.time is None or 0 <= record.time < 4102444800  # until 2100, so that any calendar can say it
-    formats.looks_like_kernel(raw)
+    formats.resembles_kernel_line(raw)
     prefixes.written_by_others(record.text)

@@ -6,21 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.decoding.heads import Heads
 from exporter.core.decoding.prefixes import Clock
-from exporter.core.decoding.timestamps import LOOK_BACK, NO_STAMP, Nearest, Timestamps
+from exporter.core.decoding.timestamps import MAX_LINES_BACK, NO_STAMP, Heads, Nearest, Timestamps
 from tests.support.matches import NOW, chunk
 
 STAMPED = b"2023-11-12T23:41:00Z step"
 LINES = st.lists(st.sampled_from([b"", b"x" * 300, STAMPED, b"x"]), max_size=12)
-SILENCE = st.lists(st.just(b"x"), max_size=2 * LOOK_BACK)
+SILENCE = st.lists(st.just(b"x"), max_size=2 * MAX_LINES_BACK)
 
 
 def nearest(lines: list[bytes]) -> Nearest:
     """As a stranger would look: from the last line back."""
     for distance, line in enumerate(reversed(lines), 1):
         if line.startswith(STAMPED):
-            return ((1699832460.0, "log"), distance) if distance <= LOOK_BACK else NO_STAMP
+            return ((1699832460.0, "log"), distance) if distance <= MAX_LINES_BACK else NO_STAMP
     return NO_STAMP
 
 

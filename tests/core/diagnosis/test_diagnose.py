@@ -13,13 +13,13 @@ from exporter.core.catalogue.pack_types import Condition
 from exporter.core.diagnosis import incidents, open_incidents
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis
 from exporter.core.diagnosis.causes import (
-    KnownContext,
-    KnownValue,
+    EvidenceContext,
+    SourcedValue,
     assess,
     best_cause,
+    evidence_context,
     is_at_risk,
     judge,
-    known_context,
 )
 from exporter.core.diagnosis.diagnose import diagnose, incident_id, root_of, ultimate_root
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
@@ -164,13 +164,13 @@ def test_a_reported_role_does_not_change() -> None:
 # Conditions
 
 
-def known(**facts: str) -> KnownContext:
-    return KnownContext(
-        {name.replace("env_", "env."): KnownValue(value, "node") for name, value in facts.items()}, {}, {}, {}
+def facts_context(**facts: str) -> EvidenceContext:
+    return EvidenceContext(
+        {name.replace("env_", "env."): SourcedValue(value, "node") for name, value in facts.items()}, {}, {}, {}
     )
 
 
-def truth(view: KnownContext, condition: Mapping[str, Any]) -> Truth:
+def truth(view: EvidenceContext, condition: Mapping[str, Any]) -> Truth:
     return judge(schema(Condition).validate_python(condition), view)[0]
 
 
@@ -195,7 +195,7 @@ OF = {"held": HELD, "failed": FAILED, "undetermined": UNDETERMINED}
 def test_conditions_have_three_truths(tree: Mapping[str, Any], expected: str) -> None:
     ((word, parts),) = tree.items()
     condition = {word: OF[parts] if isinstance(parts, str) else [OF[part] for part in parts]}
-    assert truth(known(a="1"), condition) == expected
+    assert truth(facts_context(a="1"), condition) == expected
 
 
 @pytest.mark.parametrize(
@@ -231,9 +231,9 @@ def test_conditions_have_three_truths(tree: Mapping[str, Any], expected: str) ->
     ],
 )
 def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> None:
-    view = KnownContext(
-        {n: KnownValue(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
-        {"api": KnownValue("hipMemset", "log")},
+    view = EvidenceContext(
+        {n: SourcedValue(v, "node") for n, v in {"os": "Debian", "rocm": "6.2", "several": "6.2.4,6.3.1"}.items()},
+        {"api": SourcedValue("hipMemset", "log")},
         {"id": "7", "kind": "slurm"},
         {
             "cache_warning": [
@@ -247,22 +247,24 @@ def test_a_leaf_asks_one_thing(condition: Mapping[str, Any], expected: str) -> N
 
 def test_the_fact_that_would_decide_is_named() -> None:
     condition = {"all": [HELD, {"fact": "rocm_version", "version": ">=6.2", "why": "the race was mended there"}]}
-    _, leaves = judge(schema(Condition).validate_python(condition), known(a="1"))
+    _, leaves = judge(schema(Condition).validate_python(condition), facts_context(a="1"))
     (open_one,) = (leaf for leaf in leaves if leaf.truth is Truth.UNDETERMINED)
-    assert (open_one.what, open_one.requirement, open_one.value, open_one.reason) == (
+    assert (open_one.subject, open_one.requirement, open_one.value, open_one.reason) == (
         "fact rocm_version", ">=6.2", "unknown", "the race was mended there",
     )  # fmt: skip
 
 
 def test_the_alternative_with_the_most_evidence_is_reported() -> None:
     condition = {"any": [HELD, {"all": [HELD, {"fact": "b", "exists": True}]}, FAILED]}
-    _, leaves = judge(schema(Condition).validate_python(condition), known(a="1", b="2"))
-    assert [(leaf.what, leaf.requirement) for leaf in leaves] == [("fact a", "= 1"), ("fact b", "known")]
+    _, leaves = judge(schema(Condition).validate_python(condition), facts_context(a="1", b="2"))
+    assert [(leaf.subject, leaf.requirement) for leaf in leaves] == [("fact a", "= 1"), ("fact b", "known")]
 
 
 def test_failed_conditions_are_reported() -> None:
-    _, leaves = judge(schema(Condition).validate_python({"not": FAILED, "why": "it is no cluster"}), known(a="1"))
-    assert [(leaf.what, leaf.requirement, leaf.value, leaf.truth, leaf.reason) for leaf in leaves] == [
+    _, leaves = judge(
+        schema(Condition).validate_python({"not": FAILED, "why": "it is no cluster"}), facts_context(a="1")
+    )
+    assert [(leaf.subject, leaf.requirement, leaf.value, leaf.truth, leaf.reason) for leaf in leaves] == [
         ("fact a", "not = 2", "1", "held", "it is no cluster")
     ]
 
@@ -286,7 +288,7 @@ root_causes:
 
 def ranked(**facts: str) -> list[str]:
     """The causes of a gpu_fault that hold, best first."""
-    return [a.cause.id for a in assess("gpu_fault", known(**facts), CAUSES) if a.truth is Truth.HELD]
+    return [a.cause.id for a in assess("gpu_fault", facts_context(**facts), CAUSES) if a.truth is Truth.HELD]
 
 
 def test_the_cause_with_the_most_evidence_wins() -> None:
@@ -300,12 +302,14 @@ def test_the_cause_with_the_most_evidence_wins() -> None:
 
 
 def test_an_assessment_says_what_did_what() -> None:
-    (supported,) = (a for a in assess("gpu_fault", known(a="1", c="3", e="5"), CAUSES) if a.cause.id == "supported")
-    assert [(leaf.what, leaf.requirement) for leaf in supported.held] == [("fact a", "= 1")]
-    assert [(leaf.what, leaf.reason) for leaf in supported.supports] == [("fact c", "c shows it")]
-    assert [leaf.what for leaf in supported.against] == ["fact e"]
-    (two,) = (a for a in assess("gpu_fault", known(a="1"), CAUSES) if a.cause.id == "two_facts")
-    assert (two.truth, [leaf.what for leaf in two.undetermined]) == (Truth.UNDETERMINED, ["fact b"])
+    (supported,) = (
+        a for a in assess("gpu_fault", facts_context(a="1", c="3", e="5"), CAUSES) if a.cause.id == "supported"
+    )
+    assert [(leaf.subject, leaf.requirement) for leaf in supported.held] == [("fact a", "= 1")]
+    assert [(leaf.subject, leaf.reason) for leaf in supported.supports] == [("fact c", "c shows it")]
+    assert [leaf.subject for leaf in supported.against] == ["fact e"]
+    (two,) = (a for a in assess("gpu_fault", facts_context(a="1"), CAUSES) if a.cause.id == "two_facts")
+    assert (two.truth, [leaf.subject for leaf in two.undetermined]) == (Truth.UNDETERMINED, ["fact b"])
 
 
 def test_only_what_holds_in_a_support_supports() -> None:
@@ -314,13 +318,13 @@ signatures: [{id: gpu_fault, patterns: ['aaaa']}]
 root_causes:
   - {id: a_cause, signatures: [gpu_fault], supported_by: [{not: {all: [{fact: a, equals: '1'}, {fact: b, equals: '1'}]}}]}
 """)
-    (cause,) = assess("gpu_fault", known(a="1", b="2"), catalogue)
-    assert [leaf.what for leaf in cause.supports] == ["fact b"]
+    (cause,) = assess("gpu_fault", facts_context(a="1", b="2"), catalogue)
+    assert [leaf.subject for leaf in cause.supports] == ["fact b"]
 
 
 def test_without_a_satisfied_cause_there_is_no_best_cause() -> None:
-    assert best_cause(assess("xid_79", known(), CAUSES)) is None
-    undetermined: list[Assessment] = [a for a in assess("gpu_fault", known(), CAUSES) if a.cause.id != "plain"]
+    assert best_cause(assess("xid_79", facts_context(), CAUSES)) is None
+    undetermined: list[Assessment] = [a for a in assess("gpu_fault", facts_context(), CAUSES) if a.cause.id != "plain"]
     assert best_cause(undetermined) is None
 
 
@@ -332,7 +336,9 @@ def test_a_jobs_own_log_outweighs_its_other_logs_and_those_the_node() -> None:
     other = match("nccl_abort", 1, path="/other.log", context=LogContext(facts={"torch": "other", "rccl": "other"}))
     stranger = match("nccl_abort", 1, job="8", context=LogContext(facts={"miopen": "stranger"}))
     a, b, c = entries(own), entries(other), entries(stranger)
-    view = known_context(a[0].incident, [b[0].incident, c[0].incident], {"torch": "node", "rccl": "node", "os": "node"})
+    view = evidence_context(
+        a[0].incident, [b[0].incident, c[0].incident], {"torch": "node", "rccl": "node", "os": "node"}
+    )
     assert {name: (fact.value, fact.source) for name, fact in view.facts.items()} == {
         "torch": ("own", "log"), "cuda": ("own", "log"), "rccl": ("other", "log"), "os": ("node", "node"),
     }  # fmt: skip
@@ -341,14 +347,14 @@ def test_a_jobs_own_log_outweighs_its_other_logs_and_those_the_node() -> None:
 def test_a_fact_is_taken_as_it_was_at_the_first_line() -> None:
     early = match("gpu_fault", 0, context=LogContext(facts={"torch": "2.5"}))
     late = match("gpu_fault", 1, context=LogContext(facts={"torch": "2.6"}))
-    assert known_context(entries(late, early)[0].incident, [], {}).facts["torch"].value == "2.5"
+    assert evidence_context(entries(late, early)[0].incident, [], {}).facts["torch"].value == "2.5"
 
 
 def test_what_a_process_mapped_outweighs_what_its_log_says_and_that_the_environment_it_was_started_with() -> None:
     said = LogContext(facts={"torch_version": "2.5", "env.HSA_XNACK": "1"})
     process = {"torch_version": "2.6.0", "env.HSA_XNACK": "0", "env.NCCL_DEBUG": "INFO"}
     (entry,) = entries(match("gpu_fault", context=said, process=process))
-    view = known_context(entry.incident, [], {"torch_version": "node", "env.NCCL_DEBUG": "node"})
+    view = evidence_context(entry.incident, [], {"torch_version": "node", "env.NCCL_DEBUG": "node"})
     assert {name: (fact.value, fact.source) for name, fact in view.facts.items()} == {
         "torch_version": ("2.6.0", "process"), "env.HSA_XNACK": ("1", "log"), "env.NCCL_DEBUG": ("INFO", "process"),
     }  # fmt: skip
@@ -358,7 +364,7 @@ def test_of_one_version_the_longer_telling_is_kept() -> None:
     said = LogContext(facts={"rocm_version": "6.2.3", "torch_version": "2.10.0"})
     wheel = {"rocm_version": "6.2", "torch_version": "2.1"}  # a wheel's name has two numbers
     (entry,) = entries(match("gpu_fault", context=said, process=wheel))
-    assert {name: fact.value for name, fact in known_context(entry.incident, [], {}).facts.items()} == {
+    assert {name: fact.value for name, fact in evidence_context(entry.incident, [], {}).facts.items()} == {
         "rocm_version": "6.2.3", "torch_version": "2.1",
     }  # fmt: skip
 
@@ -367,15 +373,16 @@ def test_a_line_of_the_same_log_is_evidence_though_it_is_long_ago() -> None:
     marks = {"cache_warning": ContextLine(path="/job.log", line=3, text="not writable", captures={"folder": "/home/x"})}
     (entry,) = entries(match("gpu_fault", 9000, context=LogContext(marks=marks)))
     assert (
-        truth(known_context(entry.incident, [], {}), {"match": "cache_warning", "where": {"folder": "home"}}) == "held"
+        truth(evidence_context(entry.incident, [], {}), {"match": "cache_warning", "where": {"folder": "home"}})
+        == "held"
     )
 
 
 def test_a_job_is_described_as_far_as_it_is_known() -> None:
     (unknown,) = entries(match("gpu_fault", job=None))
     (known_one,) = entries(match("gpu_fault", job=Job(id="7", kind="slurm", user="ada")))
-    assert known_context(unknown.incident, [], {}).job == {}
-    assert known_context(known_one.incident, [], {}).job == {"id": "7", "kind": "slurm", "user": "ada"}
+    assert evidence_context(unknown.incident, [], {}).job == {}
+    assert evidence_context(known_one.incident, [], {}).job == {"id": "7", "kind": "slurm", "user": "ada"}
 
 
 # Diagnoses
@@ -389,7 +396,7 @@ def alone(m: Match, catalogue: Catalogue = CAUSES, **facts: str) -> Diagnosis:
 def test_a_diagnosis_tells_its_cause_and_the_evidence_for_it() -> None:
     told = alone(match("gpu_fault"), a="1", c="3")
     assert (told.role, told.root_cause, told.caused_by, told.remediation) == ("root", "supported", None, "Mend it.")
-    assert [(e.what, e.value, e.reason) for e in told.evidence] == [
+    assert [(e.subject, e.value, e.reason) for e in told.evidence] == [
         ("fact a", "1", ""),
         ("fact c", "3", "c shows it"),
     ]
@@ -431,7 +438,7 @@ root_causes:
   - {id: a_cause, signatures: [gpu_fault], when: {all: [
       {fact: a, equals: '1', why: first}, {fact: a, exists: true, why: second}, {fact: b, equals: x, if_unknown: held}]}}
 """)
-    assert [(e.what, e.value, e.reason) for e in alone(match("gpu_fault"), catalogue, a="1").evidence] == [
+    assert [(e.subject, e.value, e.reason) for e in alone(match("gpu_fault"), catalogue, a="1").evidence] == [
         ("fact a", "1", "first; second")  # and nothing of b, which nobody knows
     ]
 
@@ -449,7 +456,7 @@ def test_a_reported_diagnosis_is_not_withdrawn_and_keeps_its_evidence() -> None:
     )
     told = diagnose(settled, [], settled, {"a": "1", "b": "2"}, CAUSES, "node")
     assert (told.id, told.root_cause, told.role, told.caused_by) == ("first-id", "one_fact", "root", None)
-    assert [e.what for e in told.evidence] == ["fact a"]
+    assert [e.subject for e in told.evidence] == ["fact a"]
 
 
 # Trust
@@ -543,8 +550,8 @@ def test_an_undetermined_cause_names_what_would_do_the_shortest_first(when: str,
 signatures: [{{id: gpu_fault, patterns: ['aaaa']}}]
 root_causes: [{{id: a_cause, signatures: [gpu_fault], when: {when}}}]
 """)
-    (assessment,) = assess("gpu_fault", known(a="1"), catalogue)
-    assert ways == [[leaf.what for leaf in way] for way in assessment.sufficient]
+    (assessment,) = assess("gpu_fault", facts_context(a="1"), catalogue)
+    assert ways == [[leaf.subject for leaf in way] for way in assessment.sufficient]
 
 
 def test_a_cause_that_asks_for_a_fact_twice_has_no_more_evidence_for_it() -> None:
@@ -554,7 +561,7 @@ root_causes:
   - {id: asks_once, signatures: [gpu_fault], strength: A, when: {fact: a, equals: '1'}}
   - {id: asks_twice, signatures: [gpu_fault], strength: B, when: {all: [{fact: a, exists: true}, {fact: a, equals: '1'}]}}
 """)
-    best = best_cause(assess("gpu_fault", known(a="1"), catalogue))
+    best = best_cause(assess("gpu_fault", facts_context(a="1"), catalogue))
     assert best is not None
     assert best.cause.id == "asks_once"
 
@@ -569,7 +576,7 @@ root_causes:
     signatures: [gpu_fault]
     when: {all: [{fact: a, equals: '1'}, {fact: gone, equals: '1'}, {fact: far, equals: '1'}]}
 """)
-    by_id = {a.cause.id: a for a in assess("gpu_fault", known(a="1", b="1"), catalogue)}
+    by_id = {a.cause.id: a for a in assess("gpu_fault", facts_context(a="1", b="1"), catalogue)}
     assert not by_id["one_more"].could_outrank(by_id["held"])
     assert by_id["three_more"].could_outrank(by_id["held"])
 

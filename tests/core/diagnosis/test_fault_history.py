@@ -9,11 +9,11 @@ import pytest
 
 from exporter.config import packs
 from exporter.core.diagnosis.fault_history import (
-    ASKED_CAUSES,
-    ASKED_SIGNATURE,
     KEPT_SECONDS,
     MAX_FAULTS,
     MAX_RECOVERIES,
+    REQUEST_CAUSES,
+    REQUEST_SIGNATURE,
     FaultHistory,
 )
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
@@ -260,7 +260,7 @@ def says(seconds: float, action: Action = "ignore", gpu: str = GPU, boot: str = 
 def test_a_driver_that_asks_for_nothing_withdraws_what_it_would_ask_for(action: Action) -> None:
     node = Node()
     node.see(fault(action=action))
-    node.history.driver_says(says(30), CATALOGUE)
+    node.history.add_driver_answer(says(30), CATALOGUE)
     left = node.open_at(31)
     assert [f.driver_asks for f in left] == ([] if action in ("reset_gpu", "reboot") else ["ignore"])
     assert node.told == [("open", ""), *([] if left else [("cleared", "driver")])]
@@ -274,14 +274,14 @@ def test_a_driver_that_asks_for_nothing_withdraws_what_it_would_ask_for(action: 
 def test_no_other_answer_of_a_driver_withdraws_it(answer: DriverAnswer) -> None:
     node = Node()
     node.see(fault())
-    node.history.driver_says(answer, CATALOGUE)
+    node.history.add_driver_answer(answer, CATALOGUE)
     assert len(node.open_at(31)) == 1
 
 
 def test_what_is_seen_after_the_driver_was_asked_opens_the_fault_again() -> None:
     node = Node()
     node.see(fault())
-    node.history.driver_says(says(30), CATALOGUE)
+    node.history.add_driver_answer(says(30), CATALOGUE)
     assert node.open_at(31) == []
     node.see(fault(40))
     assert len(node.open_at(41)) == 1
@@ -290,20 +290,20 @@ def test_what_is_seen_after_the_driver_was_asked_opens_the_fault_again() -> None
 def test_a_fault_of_another_vendor_is_not_the_drivers() -> None:
     node = Node()
     node.see(replace(fault(), vendor="any"))
-    node.history.driver_says(says(30), CATALOGUE)
+    node.history.add_driver_answer(says(30), CATALOGUE)
     assert len(node.open_at(31)) == 1
 
 
 def test_a_driver_that_asks_for_a_reset_is_a_fault_until_it_asks_for_nothing() -> None:
     node = Node()
-    node.history.driver_says(says(0, "reset_gpu"), BUILTIN)
-    node.history.driver_says(says(30, "reset_gpu"), BUILTIN)  # told again, it is the same
+    node.history.add_driver_answer(says(0, "reset_gpu"), BUILTIN)
+    node.history.add_driver_answer(says(30, "reset_gpu"), BUILTIN)  # told again, it is the same
     [told] = node.open_at(31)
     assert (told.signature, told.root_cause, told.gpu, told.action, told.driver_asks) == (
-        ASKED_SIGNATURE, ASKED_CAUSES["reset_gpu"], GPU, "reset_gpu", "reset_gpu",
+        REQUEST_SIGNATURE, REQUEST_CAUSES["reset_gpu"], GPU, "reset_gpu", "reset_gpu",
     )  # fmt: skip
     assert told.remediation
-    node.history.driver_says(says(60), BUILTIN)
+    node.history.add_driver_answer(says(60), BUILTIN)
     assert node.open_at(61) == []
     assert node.told == [("open", ""), ("cleared", "driver")]
 
@@ -311,7 +311,7 @@ def test_a_driver_that_asks_for_a_reset_is_a_fault_until_it_asks_for_nothing() -
 def test_a_driver_confirms_a_fault_and_opens_no_second_one() -> None:
     node = Node()
     node.see(fault())
-    node.history.driver_says(says(30, "reset_gpu"), BUILTIN)
+    node.history.add_driver_answer(says(30, "reset_gpu"), BUILTIN)
     assert [(f.signature, f.driver_asks) for f in node.open_at(31)] == [("gpu_lost", "reset_gpu")]
     assert [fault_json(f, at(31))["driver_asks"] for f in node.history.open] == ["reset_gpu"]
 
@@ -320,7 +320,7 @@ def test_a_driver_confirms_a_fault_whose_incident_has_not_settled() -> None:
     node = Node()
     node.tracker.add([match("gpu_lost", 0, source="kernel", gpu=GPU, boot_seconds=1000.0)])
     assert [f.settled for f in node.open_at(1)] == [False]
-    node.history.driver_says(says(2, "reset_gpu"), BUILTIN)
+    node.history.add_driver_answer(says(2, "reset_gpu"), BUILTIN)
     assert [f.signature for f in node.open_at(3)] == ["gpu_lost"]
 
 
@@ -328,14 +328,14 @@ def test_a_driver_confirms_a_fault_whose_incident_has_not_settled() -> None:
 def test_a_driver_that_asks_for_more_is_a_fault_of_its_own(is_open: Action, asks: Action) -> None:
     node = Node()
     node.see(fault(action=is_open))
-    node.history.driver_says(says(30, asks), BUILTIN)
-    assert [(f.signature, f.action) for f in node.open_at(31)] == [("gpu_lost", is_open), (ASKED_SIGNATURE, asks)]
+    node.history.add_driver_answer(says(30, asks), BUILTIN)
+    assert [(f.signature, f.action) for f in node.open_at(31)] == [("gpu_lost", is_open), (REQUEST_SIGNATURE, asks)]
     assert ("reboot" in node.history.open[1].title) == (asks == "reboot")
 
 
 def test_a_driver_that_asks_for_an_unknown_action_is_a_fault() -> None:
     node = Node()
-    node.history.driver_says(says(30, "run_diagnostics"), BUILTIN)
+    node.history.add_driver_answer(says(30, "run_diagnostics"), BUILTIN)
     assert [(f.root_cause, f.action) for f in node.open_at(31)] == [("gpu_action_required", "run_diagnostics")]
 
 

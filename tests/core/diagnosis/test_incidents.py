@@ -291,9 +291,9 @@ def test_thousands_of_incidents_are_joined_and_closed_in_linear_time(apart: bool
     looked = 0
 
     class Counted(OpenIncidents):
-        def _around(self, incident: Incident, place: incidents.IndexKey, silence: float) -> list[Entry]:
+        def _around(self, incident: Incident, key: incidents.IndexKey, silence: float) -> list[Entry]:
             nonlocal looked
-            around = super()._around(incident, place, silence)
+            around = super()._around(incident, key, silence)
             looked += len(around)
             return around
 

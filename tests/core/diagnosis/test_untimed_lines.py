@@ -7,12 +7,13 @@ import random
 
 import pytest
 
+from exporter.core.decoding.timestamps import MAX_LINES_BACK
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.diagnosis.incidents import condense
+from exporter.core.diagnosis.incidents import condense, timed_by_neighbour
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.stored_matches import dump_match, load_match
-from exporter.core.model import Match
-from tests.support.matches import NOW, Tail, catalogue_of
+from exporter.core.model import Incident, Match
+from tests.support.matches import NOW, WINDOW, Tail, catalogue_of, match
 
 CATALOGUE = catalogue_of(r"""
 signatures:
@@ -107,3 +108,58 @@ def test_a_year_comes_from_the_logs_other_lines(behind: str) -> None:
 def test_a_log_without_any_year_has_that_of_its_last_change() -> None:
     (fault,) = read("INFO 03-04 11:24:03 [w.py:1] GPU fault\n")
     assert 0 <= NOW + 86400 - fault.time < 366 * 86400
+
+
+# Incidents of finished logs
+
+TRACEBACKS = catalogue_of("""
+signatures:
+  - {id: gpu_fault, patterns: ['aaaa']}
+  - {id: nccl_abort, role: cascade, patterns: ['cccc']}
+""")
+
+
+def at(line: int, signature: str = "gpu_fault", **fields: object) -> Match:
+    """An unstamped line of a job's log that was read long after it was written."""
+    given = {"line": line, "offset": line * 10, "read_at": NOW + 9000, "time": NOW + 9000, "time_source": "observed"}
+    return match(signature, **{**given, **fields})  # type: ignore[arg-type]
+
+
+def stamped(line: int, **fields: object) -> Match:
+    return at(line, "nccl_abort", **{"time": NOW, "time_source": "log", **fields})
+
+
+def incidents(*matches: Match) -> list[Incident]:
+    found = [condense([each], WINDOW)[0] for each in matches]
+    random.Random(len(found)).shuffle(found)
+    return found
+
+
+def times(*matches: Match) -> dict[int, tuple[float, str]]:
+    return {
+        new.first.line: (new.first.time, new.first.time_source) for _, new in timed_by_neighbour(incidents(*matches))
+    }
+
+
+@pytest.mark.parametrize(
+    ("matches", "expected"),
+    [
+        ((at(7), stamped(9), stamped(20, time=NOW + 50)), {7: (NOW, "inherited")}),
+        ((stamped(5), at(7)), {}),  # the one before it
+        ((at(7), stamped(9, path="/other.log")), {}),
+        ((at(7), at(8), stamped(8 + MAX_LINES_BACK)), {8: (NOW, "inherited")}),  # a chain of tracebacks is shorter
+        ((at(7, source="kernel"), stamped(9, source="kernel")), {}),  # the kernel has its own clock
+    ],
+)
+def test_an_incident_without_a_time_takes_that_of_the_next_in_its_log(
+    matches: tuple[Match, ...], expected: dict[int, tuple[float, str]]
+) -> None:
+    assert times(*matches) == expected
+
+
+def test_a_traceback_before_the_launchers_line_is_one_event_with_it() -> None:
+    tracker = IncidentTracker(TRACEBACKS, "node", window=WINDOW, settle=15.0)
+    tracker.add([at(7), stamped(9)])
+    tracker.give_times()
+    diagnoses = tracker.settle(NOW, lambda _: {}, everything=True)
+    assert [(d.incident.signature, d.role) for d in diagnoses] == [("gpu_fault", "root"), ("nccl_abort", "cascade")]

@@ -3,8 +3,7 @@
 import pytest
 
 from exporter.core.facts.conclude import with_derived_facts
-from exporter.core.facts.gpus import Gpu, gpu_of_uevent, merge_gpus
-from exporter.core.facts.models import MODELS
+from exporter.core.facts.gpus import MODELS, Gpu, gpu_of_uevent, merge_gpus
 
 
 def test_a_gpu_without_a_product_name_is_known_by_its_pci_id() -> None:

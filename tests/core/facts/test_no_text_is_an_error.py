@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.facts import amd, intel, linux, mounts, nvidia, packages, pci, process, values
+from exporter.core.facts import amd, intel, linux, mounts, nvidia, packages, parsing, pci, process
 from exporter.core.facts.gpus import gpu_of_uevent
 
 HAZARDS = st.text(st.sampled_from("\r\n\0\x1b\\\"'=: -./?0129aZ{}\uffff\u0663"), max_size=40)
@@ -46,10 +46,10 @@ def test_no_text_is_an_error(pieces: list[str]) -> None:
     nvidia.driver_version(text)
     nvidia.parameters(text)
     nvidia.cuda_version(text)
-    values.identity(text)
-    values.number(text)
-    values.on_or_off(text)
-    values.bracketed_word(text)
+    parsing.identity(text)
+    parsing.number(text)
+    parsing.on_or_off(text)
+    parsing.bracketed_word(text)
     linux.os_name(text)
     linux.taint(text)
     linux.kernel_arguments(text)

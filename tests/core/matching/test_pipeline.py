@@ -8,7 +8,7 @@ import json
 import pytest
 
 from exporter.core.decoding.lines import MAX_BETWEEN
-from exporter.core.decoding.timestamps import LOOK_BACK
+from exporter.core.decoding.timestamps import MAX_LINES_BACK
 from exporter.core.matching.chunk_matcher import MAX_MARKS
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Chunk, LogFormat, Match
@@ -374,7 +374,7 @@ def test_a_redrawn_part_has_the_stamp_of_its_line(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-@pytest.mark.parametrize(("between", "source"), [(LOOK_BACK - 1, "inherited"), (LOOK_BACK, "observed")])
+@pytest.mark.parametrize(("between", "source"), [(MAX_LINES_BACK - 1, "inherited"), (MAX_LINES_BACK, "observed")])
 def test_a_stamp_holds_for_a_few_lines_only(pipeline: Pipeline, between: int, source: str, chunked: bool) -> None:
     lines = [b"2023-11-12T23:41:00Z step 7\n", *[b"x\n"] * between, b"GPU fault\n"]
     log = Tail(pipeline)
@@ -386,9 +386,9 @@ def test_a_stamp_holds_for_a_few_lines_only(pipeline: Pipeline, between: int, so
 
 
 def test_a_stamp_holds_as_far_where_lines_between_showed_something_too(pipeline: Pipeline) -> None:
-    lines = [b"2023-11-12T23:41:00Z step 7\n", *[b"GPU fault\n"] * (LOOK_BACK + 2)]
+    lines = [b"2023-11-12T23:41:00Z step 7\n", *[b"GPU fault\n"] * (MAX_LINES_BACK + 2)]
     matches = pipeline.process(chunk(b"".join(lines))).matches
-    assert [m.time_source for m in matches] == ["inherited"] * LOOK_BACK + ["observed"] * 2
+    assert [m.time_source for m in matches] == ["inherited"] * MAX_LINES_BACK + ["observed"] * 2
 
 
 def test_a_line_without_any_time_happened_when_its_file_was_last_written_at_the_latest(pipeline: Pipeline) -> None:

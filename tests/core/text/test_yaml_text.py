@@ -46,7 +46,7 @@ def test_an_empty_document_is_none(text: str) -> None:
 
 def test_every_key_and_item_has_its_place() -> None:
     document = parse("a:\n  b: [x, y]\n", "f.yaml")
-    assert document.places == {
+    assert document.locations == {
         (): (1, 1),
         ("a",): (1, 1),
         ("a", "b"): (2, 3),

@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from exporter.config import packs
-from exporter.core.text.printable import printable
+from exporter.core.text.phrases import printable
 from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.status import STATES

@@ -1,4 +1,4 @@
-"""Values of facts: one printable line each, short enough for a label."""
+"""Parses values of facts: one printable line each, short enough for a label."""
 
 import re
 from collections.abc import Iterable

@@ -1,0 +1,35 @@
+"""Phrases of messages: counts, lists, near names, and untrusted text made printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """`1 node`, `2,000 nodes`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+ALIKE = 0.8  # of difflib: cuda_verison is 0.92 like cuda_version, nv_xid_999 0.59 like nv_xid_93_inforom
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The known name that was probably meant, or ""; of a glob nothing."""
+    if not set("*?").isdisjoint(name):
+        return ""
+    from difflib import get_close_matches  # only after a mistake
+
+    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=ALIKE)), "")
+
+
+def printable(text: str) -> str:
+    """The text with control and bidirectional characters escaped: ESC as `\\x1b`.
+
+    Terminals obey ESC and U+009B, browsers drop NUL and refuse lone surrogates, and U+202E disguises names in both.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
