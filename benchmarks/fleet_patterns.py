@@ -13,7 +13,7 @@ from itertools import chain
 
 import numpy as np
 
-from exporter.demo.simulated_changes import Rollout, more
+from exporter.demo.simulated_changes import PlantedRollout, more
 from exporter.demo.simulator import Fleet, FleetPlan, random_causes, random_rollouts, random_team, simulate
 from exporter.fleet.observations import Observed, Window
 from exporter.fleet.statistics.correlation import correlate, remember
@@ -27,7 +27,7 @@ DAY = 86400.0
 TEAMS = FleetPlan(nodes=1500, rate=20, days=14, signatures=8)
 REPAIRS = FleetPlan(nodes=2000, rate=20, days=28, signatures=6, repaired=0.5)
 ROLLOUTS = FleetPlan(nodes=2000, rate=20, days=14, signatures=6)
-AT_ONCE = Rollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
+AT_ONCE = PlantedRollout(fact="driver_version", before="1", after="2", begin_days=7, over_days=0.01)
 
 
 def main() -> None:
@@ -146,7 +146,7 @@ def _plain(plan: FleetPlan) -> tuple[Observed, Window]:
     return fleet.observed, fleet.window
 
 
-def _with_fault(seed: int, rollout: Rollout) -> tuple[Observed, Window]:
+def _with_fault(seed: int, rollout: PlantedRollout) -> tuple[Observed, Window]:
     """From day 9 on, 3% of all nodes crash each day, whatever their facts."""
     observed, window = _plain(replace(ROLLOUTS, nodes=1000, seed=seed, rollouts=(rollout,)))
     rate, since = np.full(len(observed.nodes), 0.03 / 24), np.full(len(observed.nodes), window.start + 9 * DAY)

@@ -23,7 +23,7 @@ from exporter.scan.decompress import is_archive
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
     from exporter.node.this_node import ThisNode
-    from exporter.scan.engines.base import ScanEngine
+    from exporter.scan.engines.scan_engine import ScanEngine
     from exporter.scan.plan import Unread
     from exporter.scan.run import Summary
 
@@ -152,7 +152,7 @@ def _workers(options: argparse.Namespace) -> ScanEngine | int:
 
 def _number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,6}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 

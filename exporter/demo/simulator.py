@@ -13,8 +13,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.random import Generator
 
-from exporter.demo.simulated_changes import PlantedRollout, Team, more, of_team, repair, roll_out
-from exporter.demo.simulated_gaps import forget_jobs, lose, rename
+from exporter.demo.simulated_changes import (
+    PlantedRollout,
+    Team,
+    forget_jobs,
+    lose,
+    more,
+    of_team,
+    rename,
+    repair,
+    roll_out,
+)
 from exporter.fleet.observations import NOT_KNOWN, Beats, FactRows, Floats, Incidents, Ints, Observed, Window
 
 HOUR, DAY = 3600.0, 86400.0

@@ -9,8 +9,8 @@ from functools import cache
 from exporter.core.catalogue.loader import Catalogue
 from exporter.scan.batches import Pace, batched, items_of
 from exporter.scan.dispatch import Dispatch
-from exporter.scan.engines.base import ScanEngine
 from exporter.scan.engines.local import Local
+from exporter.scan.engines.scan_engine import ScanEngine
 from exporter.scan.stitch import Stitched, stitched
 from exporter.scan.stop import Stop
 from exporter.scan.work import EngineChoice, Item, Recipe, Scanned, pipeline_of, prepare, scan_one

@@ -10,7 +10,7 @@ from concurrent.futures import wait as wait_for
 
 from exporter.core.values import dataclass
 from exporter.scan.batches import MAX_ITEMS, only_here
-from exporter.scan.engines.base import ScanEngine, Unusable
+from exporter.scan.engines.scan_engine import ScanEngine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.work import Done, Item, OtherVersion, Recipe, Scanned
 

@@ -14,7 +14,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident
 from exporter.core.values import dataclass, field
-from exporter.scan.engines.base import ScanEngine, Unusable
+from exporter.scan.engines.scan_engine import ScanEngine, Unusable
 from exporter.scan.plan import Unread
 from exporter.scan.stitch import Stitched
 from exporter.scan.stop import Stop

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from exporter.scan.engines.base import Unusable
+from exporter.scan.engines.scan_engine import Unusable
 from exporter.scan.work import Done, Item, Recipe, read_batch
 
 CONNECT_SECONDS = 10.0
