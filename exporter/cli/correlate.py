@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -47,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.start and options.window:
         raise flags.UsageError("--start and --window both say where it begins; give one")
+    from exporter.cli.incident_text import has_color
     from exporter.config import packs
     from exporter.core.diagnosis.records import rfc3339
     from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_locations
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     correlation = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
     if findings_file:
         stored_findings.write(findings_file, remember(correlation, remembered))
-    color = not options.output and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    color = not options.output and has_color(sys.stdout)
     report = (
         json.dumps(to_json(correlation), indent=1) + "\n"
         if options.format == "json"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 from pathlib import Path
+from typing import Any
 
 from exporter.cli import options as flags
 from exporter.store.safe_open import read_text
+
+MAX_JSON_BYTES = 64 << 20  # of a list of incidents
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +51,17 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, bod
         raise flags.UsageError(str(error)) from error
     with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
         return bytes(answer.read(most))
+
+
+def ask_json(url: str, options: argparse.Namespace, *, timeout: float) -> Any:
+    """The JSON that a GET returns. Raises UsageError, OSError, ValueError."""
+    return json.loads(ask(url, options, timeout=timeout, most=MAX_JSON_BYTES))
+
+
+def failure_of(error: OSError) -> str:
+    """Why a request failed, without the wrapping of urllib."""
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason)
 
 
 def _headers(options: argparse.Namespace) -> dict[str, str]:

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from exporter.cli.incident_text import has_color
     from exporter.cli.scan import facts_named
     from exporter.config import packs
     from exporter.core.text.redact import redact
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         at=at,
         log=LocalLog(path, here) if path and here else None,
         dumps=_dumps_beside(path) if path else (),
-        color=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
+        color=has_color(sys.stdout),
     )
     print(redact(report))  # it is what gets pasted into issues and chats
     return 0

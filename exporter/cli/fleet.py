@@ -62,13 +62,13 @@ def run(options: argparse.Namespace) -> int:
     import scipy  # noqa: F401 - each refresh needs it: better told now
 
     from exporter.config import packs
+    from exporter.config.fleet import DEFAULT_FILE
     from exporter.fleet.history.store import Store
     from exporter.fleet.pull.puller import Puller
     from exporter.fleet.service.answers import router
     from exporter.fleet.service.html import Titles
     from exporter.fleet.service.service import FleetService
     from exporter.process.own_log import start_logging
-    from exporter.web.active_config import ActiveConfig
     from exporter.web.serving import serve
 
     load = _loader(options)
@@ -80,10 +80,10 @@ def run(options: argparse.Namespace) -> int:
         raise flags.UsageError(f"{' and '.join(given)} each say what to read; give one")
     if config.source == "nothing":
         raise flags.UsageError("nothing to read; give --pull.files GLOB, --journal DIR or --prometheus URL")
-    web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    web = flags.web_config(options)
     titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))
     if options.config_check:
-        print(f"{_file(options) or 'what the flags say'} is valid: {config.source}")
+        print(f"{flags.config_file(options, DEFAULT_FILE) or 'what the flags say'} is valid: {config.source}")
         if config.pull is not None and config.pull.user is not None:
             advice = "each node sees this password, which reads all others; use pull.token_key_file (docs/journals.md)"
             print(f"note: pull.user: {advice}", file=sys.stderr)
@@ -118,13 +118,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _file(options: argparse.Namespace) -> str | None:
-    """The file that --config.file names, or the default one; None if neither is there."""
-    from exporter.config.fleet import DEFAULT_FILE
-
-    return options.config_file or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
-
-
 def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
     """A function that reads the file and applies the flags. It raises InvalidInput, OSError."""
 
@@ -132,7 +125,7 @@ def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
         from exporter.config import fleet
         from exporter.store.safe_open import read_text
 
-        name = _file(options)
+        name = flags.config_file(options, fleet.DEFAULT_FILE)
         loaded = fleet.FleetConfig()
         if name is not None:
             loaded = fleet.load(read_text(name), name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.assessment import evidence_text
@@ -284,6 +285,11 @@ def field(name: str, text: str, *, breaks: bool = False) -> list[str]:
         break_long_words=breaks,
         break_on_hyphens=False,
     )
+
+
+def has_color(out: IO[str]) -> bool:
+    """Whether to use colours: on a terminal, unless NO_COLOR is set."""
+    return out.isatty() and "NO_COLOR" not in os.environ
 
 
 def paint(text: str, code: str, color: bool) -> str:

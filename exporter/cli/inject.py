@@ -159,8 +159,7 @@ def _count(options: argparse.Namespace, source: str) -> float:
         advice = "; give --user and --password-file" if error.code == 401 else ""
         raise OSError(f"{url}: {error.code} {error.reason}{advice}") from error
     except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise OSError(f"{url}: {getattr(reason, 'strerror', None) or reason}; is the daemon running?") from error
+        raise OSError(f"{url}: {daemon_client.failure_of(error)}; is the daemon running?") from error
     sample = re.compile(rf'gpufault_lines_matched_total{{signature="gpufault_test_line",source="{source}"}} (\S+)')
     match = sample.search(text)
     return float(match[1]) if match else 0.0

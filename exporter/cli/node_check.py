@@ -128,8 +128,7 @@ def _ask(options: argparse.Namespace) -> dict[str, Any]:
     except urllib.error.HTTPError as error:
         raise Unknown(f"{options.url}: {error.code} {error.reason}{_ADVICE.get(error.code, '')}") from error
     except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise Unknown(f"{options.url}: {getattr(reason, 'strerror', None) or reason}; is gpufault running?") from error
+        raise Unknown(f"{options.url}: {daemon_client.failure_of(error)}; is gpufault running?") from error
     except (ValueError, RecursionError) as error:
         raise Unknown(f"{options.url}: no answer of gpufault") from error
     if not isinstance(report, dict) or not isinstance(report.get("faults"), list):

@@ -46,7 +46,6 @@ def run(options: argparse.Namespace) -> int:
     from exporter.kubernetes.condition_service import ConditionService
     from exporter.kubernetes.reporter import Reporter
     from exporter.process.own_log import start_logging
-    from exporter.web.active_config import ActiveConfig
     from exporter.web.routes import service_router
     from exporter.web.serving import serve
 
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         print(", ".join(f"{state.replace('_', ' ')}: {count}" for state, count in sorted(states.items())) or "no nodes")
         return int(any(states.get(state) for state in ("failed", "unreachable", "no_such_node")) or not states)
     service = ConditionService(reporter, config.interval, log)
-    web = ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
+    web = flags.web_config(options)
     app = service_router(service, options.web_telemetry_path, ())
     running = serve(options.web_listen_address or [ADDRESS], app, web, log_error=log.warning)
     log.info("listening", addresses=list(running.addresses), api_server=server.base)

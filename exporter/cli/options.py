@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from exporter.config.node import Config
     from exporter.core.text.problems import Loc
+    from exporter.web.active_config import ActiveConfig
 
 
 def add(parser: argparse._ActionsContainer, flag: str, **settings: Any) -> None:
@@ -59,11 +60,12 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config_file(options: argparse.Namespace) -> str | None:
-    """The file that --config.file names, or the default one; None if neither exists."""
+def config_file(options: argparse.Namespace, default: Path | None = None) -> str | None:
+    """The file that --config.file names, or the default one (the daemon's); None if neither exists."""
     from exporter.config.node import DEFAULT_FILE
 
-    return options.config_file or (str(DEFAULT_FILE) if DEFAULT_FILE.exists() else None)
+    path = default or DEFAULT_FILE
+    return options.config_file or (str(path) if path.exists() else None)
 
 
 def load_config(options: argparse.Namespace) -> Config:
@@ -108,6 +110,13 @@ def add_service(parser: argparse.ArgumentParser, address: str) -> None:
     add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
     add(parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info")
     add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+
+
+def web_config(options: argparse.Namespace) -> ActiveConfig:
+    """The web configuration that --web.config.file names. Raises InvalidInput, OSError."""
+    from exporter.web.active_config import ActiveConfig
+
+    return ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
 
 def add_catalogue(parser: argparse.ArgumentParser) -> None:

@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, load: Callable[[], Loaded]) -> int:
     config, catalogue = load()
-    web = _web(options)
+    web = flags.web_config(options)
     if options.config_check:
         _report_valid(options, config, catalogue, web)
         return 0
@@ -125,13 +125,6 @@ def _report_valid(options: argparse.Namespace, config: Config, catalogue: Catalo
             missing = root if WILDCARD.search(pattern) or not Path(root).exists() else pattern
             if pattern not in mistakes and not os.path.lexists(missing):
                 print(f"note: {missing} does not exist here; until it does, no log is read from it", file=sys.stderr)
-
-
-def _web(options: argparse.Namespace) -> ActiveConfig:
-    """The web configuration that --web.config.file names. Raises InvalidInput, OSError."""
-    from exporter.web.active_config import ActiveConfig
-
-    return ActiveConfig(Path(options.web_config_file).absolute() if options.web_config_file else None)
 
 
 def _text(daemon: Any) -> str:

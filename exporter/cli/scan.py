@@ -235,7 +235,7 @@ def _text_of(value: Any) -> str:
 
 
 def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogue: Catalogue, node: str) -> None:
-    from exporter.cli.incident_text import scan_text
+    from exporter.cli.incident_text import has_color, scan_text
 
     records = _records(summary, catalogue, node, own_paths=options.format == "text")
     if options.format == "json":
@@ -253,7 +253,7 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
             writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
         given, only_table = options.facts, options.summary
-        out.write(scan_text([*records], summary, catalogue, facts=given, only_table=only_table, color=_color(out)))
+        out.write(scan_text([*records], summary, catalogue, facts=given, only_table=only_table, color=has_color(out)))
 
 
 def _records(summary: Summary, catalogue: Catalogue, node: str, *, own_paths: bool) -> Iterator[dict[str, Any]]:
@@ -275,10 +275,6 @@ def _cell(value: object) -> object:
         return value
     text = printable(value)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
-def _color(out: IO[str]) -> bool:
-    return out.isatty() and "NO_COLOR" not in os.environ
 
 
 PACKED = 8  # bytes of a log that one of its archive stands for until its end, when all of it counts: 5 to 15 are usual

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.cli.incident_text import clipped, one_line, paint
+from exporter.cli.incident_text import clipped, has_color, one_line, paint
 from exporter.cli.options import moment, seconds
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if options.format == "json":
         print(json.dumps([asdict(event) for event in events], indent=1))
         return 0
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    color = has_color(sys.stdout)
     descriptions = [one_line(_description(event, catalogue)) for event in events]
     room = _room(max(map(len, descriptions), default=0))
     for event, description in zip(events, descriptions, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -30,7 +29,6 @@ DESCRIPTION = (
 )
 URL = "http://127.0.0.1:9873"
 MAX_INCIDENTS = 1000  # of one address
-MAX_ANSWER_BYTES = 64 << 20
 TIMEOUT_SECONDS = 10.0
 NODES = 5  # named in a row
 
@@ -125,16 +123,16 @@ def table(incidents: Iterable[tuple[str, IncidentRecord]], since: str, failures:
 def _answer_of(url: str, options: argparse.Namespace, start: float) -> Any:
     base = f"{url.rstrip('/')}/api/v1/incidents"
     try:
-        return _ask(f"{base}?since={start:.0f}&limit={MAX_INCIDENTS}", options)
+        return daemon_client.ask_json(
+            f"{base}?since={start:.0f}&limit={MAX_INCIDENTS}", options, timeout=TIMEOUT_SECONDS
+        )
     except OSError as error:
         if getattr(error, "code", None) != 400:
             raise
         query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": MAX_INCIDENTS})
-        return _ask(f"{base}?{query}", options)  # a fleet service has other parameters
-
-
-def _ask(url: str, options: argparse.Namespace) -> Any:
-    return json.loads(daemon_client.ask(url, options, timeout=TIMEOUT_SECONDS, most=MAX_ANSWER_BYTES))
+        return daemon_client.ask_json(
+            f"{base}?{query}", options, timeout=TIMEOUT_SECONDS
+        )  # a fleet service has other parameters
 
 
 def _title(incident: IncidentRecord, cause: object, titles: Mapping[str, str]) -> str:

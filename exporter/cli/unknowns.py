@@ -136,7 +136,6 @@ def _utc(at: float) -> str:
 
 JOURNALS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 ROWS = 1000  # of one answer
-MAX_ANSWER_BYTES = 64 << 20
 TIMEOUT_SECONDS = 30.0
 WITHOUT_REASON = ("crash_without_message", "killed_without_message", "named_process_died")  # causes that know no more
 REPORT = "report"  # the kind of a death that only a launcher or a shell reports
@@ -276,7 +275,9 @@ def _of_service(base: str, options: argparse.Namespace, oldest: float, signature
     offset: int | None = 0
     query: dict[str, Any] = {"signature": signature, "sort": "time", "start": f"{oldest:.0f}", "limit": ROWS}
     while offset is not None:
-        answer = _ask(f"{base}/api/v1/incidents?{urlencode({**query, 'offset': offset})}", options)
+        answer = daemon_client.ask_json(
+            f"{base}/api/v1/incidents?{urlencode({**query, 'offset': offset})}", options, timeout=TIMEOUT_SECONDS
+        )
         offset, query["end"] = answer["next_offset"], answer["window"]["end"]  # later crashes shift no page
         yield from map(incident_of, answer["incidents"])
 
@@ -284,7 +285,7 @@ def _of_service(base: str, options: argparse.Namespace, oldest: float, signature
 def _of_node(base: str, options: argparse.Namespace, oldest: float, signature: str) -> Iterator[IncidentRecord]:
     query: dict[str, Any] = {"signature": signature, "since": f"{oldest:.0f}", "limit": ROWS}
     while True:
-        answer = _ask(f"{base}/api/v1/incidents?{urlencode(query)}", options)
+        answer = daemon_client.ask_json(f"{base}/api/v1/incidents?{urlencode(query)}", options, timeout=TIMEOUT_SECONDS)
         if answer["incidents"] and not answer["lines_shown"]:
             message = "it shows lines of logs only to its users; give --user and --password-file"
             raise PermissionError(f"{message}, or on the node the folder of its journal")
@@ -292,7 +293,3 @@ def _of_node(base: str, options: argparse.Namespace, oldest: float, signature: s
         if not answer["next"]:
             return
         query["before"] = answer["next"]
-
-
-def _ask(url: str, options: argparse.Namespace) -> Any:
-    return json.loads(daemon_client.ask(url, options, timeout=TIMEOUT_SECONDS, most=MAX_ANSWER_BYTES))
