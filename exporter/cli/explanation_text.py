@@ -263,8 +263,8 @@ class Reading:
         return {
             name: value
             for verdict in self.verdicts
-            if verdict.outcome == "matched" and verdict.found and verdict.rule.kind == "fact"
-            for name, value in facts_of(verdict.found, verdict.text).items()
+            if verdict.outcome == "matched" and verdict.match and verdict.rule.kind == "fact"
+            for name, value in facts_of(verdict.match, verdict.text).items()
         }
 
 
@@ -319,15 +319,16 @@ def _outcome_text(verdict: Verdict) -> Iterator[str]:
     descriptions = {
         "matched": f"matches /{_short(verdict.by)}/",
         "unless": f"matches, but so does its `unless` /{_short(verdict.by)}/",
-        "amid": f"/{_short(verdict.by)}/ matches, but amid what the kernel says, where a name that a user chose may stand",
+        "mid-message": f"/{_short(verdict.by)}/ matches, "
+        "but amid what the kernel says, where a name that a user chose may stand",
         "echo": f"matches, but the line only quotes it (echo {verdict.by})",
         "yields": f"matches, but yields to {verdict.by}",
         "timeout": "ran out of time",
         "off": "is off for this log after timeouts",
     }
     yield f"  {'+' if verdict.outcome == 'matched' else '-'}        {rule.id}: {descriptions[verdict.outcome]}"
-    if verdict.outcome == "matched" and verdict.found:
-        for name, value in verdict.found.captures(verdict.text).items():
+    if verdict.outcome == "matched" and verdict.match:
+        for name, value in verdict.match.captures(verdict.text).items():
             yield f"             {name} = {value}"
 
 

@@ -16,7 +16,7 @@ from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching import verdict_cache
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.matching.verdict_cache import CachedResults
+from exporter.core.matching.verdict_cache import MaskCache
 from exporter.core.model import Match, SourceKind
 from tests.support.matches import Tail
 
@@ -53,7 +53,7 @@ def test_logs_of_built_in_examples_show_the_same(catalogue: Catalogue, source: S
             folded = _read(catalogue, log, source)
         with (
             patch.object(FloodFastPath, "takes", lambda _folding, _candidate: False),
-            patch.object(CachedResults, "add", lambda _texts, _text, _runs, shown, _look: (0, shown)),
+            patch.object(MaskCache, "add", lambda _texts, _text, _runs, shown, _look: (0, shown)),
         ):
             whole = _read(catalogue, log, source)
         assert folded[1:] == whole[1:], log.decode()

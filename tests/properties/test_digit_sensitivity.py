@@ -10,9 +10,9 @@ import regex
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
-from exporter.core.patterns.digit_sensitivity import held, looked_at, read_from_start
+from exporter.core.patterns.digit_sensitivity import contained, read_from_start, searched
 from exporter.core.patterns.expression import Expression
-from exporter.core.patterns.masks import RUN, Looked, masked
+from exporter.core.patterns.masks import RUN, SensitiveRuns, masked
 from exporter.core.patterns.syntax import FLAGS
 
 MANY = 400
@@ -73,18 +73,18 @@ def compile_or_reject(pattern: str) -> regex.Pattern[str]:
 
 
 class Other(NamedTuple):
-    """A text in which nothing differs that is looked at, and its positions by those of the first; None within a run."""
+    """A text in which nothing differs that is sensitive at, and its positions by those of the first; None within a run."""
 
     text: str
     positions: list[int | None]
 
 
-def another(text: str, looked: Looked, dice: random.Random) -> Other:
+def another(text: str, sensitive: SensitiveRuns, dice: random.Random) -> Other:
     first = masked(text.encode())
     assert first
     parts, at = [], 0
     for number, found in enumerate(RUN.finditer(text.encode())):
-        parts += [text[at : found.start()], _other_run(text[slice(*found.span())], number, looked, dice)]
+        parts += [text[at : found.start()], _other_run(text[slice(*found.span())], number, sensitive, dice)]
         at = found.end()
     parts.append(text[at:])
     other = "".join(parts)
@@ -94,7 +94,7 @@ def another(text: str, looked: Looked, dice: random.Random) -> Other:
     for number, part in enumerate(parts):
         before = sum(map(len, parts[:number]))
         length = len(first.runs[number // 2]) if number % 2 else len(part)
-        is_open = number % 2 and number // 2 not in looked.sized | looked.kept
+        is_open = number % 2 and number // 2 not in sensitive.lengths | sensitive.characters
         positions += (
             [before + n if n < 1 + part.startswith("x") else None for n in range(length)]
             if is_open
@@ -103,12 +103,12 @@ def another(text: str, looked: Looked, dice: random.Random) -> Other:
     return Other(other, [*positions, len(other)])
 
 
-def _other_run(run: str, number: int, looked: Looked, dice: random.Random) -> str:
-    if number in looked.kept:
+def _other_run(run: str, number: int, sensitive: SensitiveRuns, dice: random.Random) -> str:
+    if number in sensitive.characters:
         return run
     before = "x" if run.startswith("x") else ""
     digits = "0123456789" if run.isdigit() else dice.choice(["0123456789abcdef", "abcdef7", "0123456789abcdef"])
-    length = len(run) if number in looked.sized else dice.choice([1, 1, 2, 3, 6, 7, 8, len(run)])
+    length = len(run) if number in sensitive.lengths else dice.choice([1, 1, 2, 3, 6, 7, 8, len(run)])
     return before + "".join(dice.choice(digits) for _ in range(length - len(before) or 1))
 
 
@@ -135,7 +135,7 @@ def moved(span: tuple[int, int], other: Other) -> tuple[int | None, int | None]:
         ("in lib.so[7f3a5c+1000000]", "in lib.so[7fffff+20000000]", False),
     ],
 )
-def test_runs_are_alike_where_nothing_else_can_be_meant(text: str, other: str, alike: bool) -> None:
+def test_texts_have_one_mask_where_their_runs_are_of_one_kind(text: str, other: str, alike: bool) -> None:
     first, second = masked(text.encode()), masked(other.encode())
     assert first
     assert (second is not None and first.mask == second.mask) is alike
@@ -155,21 +155,21 @@ def test_a_mask_of_two_lines_is_that_of_each(text: str, line: str) -> None:
     first, second = masked(text.encode()), masked(line.encode())
     assert first
     assert second
-    assert first.then(second) == masked(f"{text}\n{line}".encode())
+    assert first.with_line(second) == masked(f"{text}\n{line}".encode())
 
 
 @example("(?>0x(?:7f|[0-9a-f]+)) a", "0x7f3a a", random.Random(1))
 @example(r"(\w+) \1", "0x7f3a 0x7f3a", random.Random(1))
 @settings(max_examples=MANY)
 @given(PATTERNS, TEXTS, st.randoms(use_true_random=False))
-def test_what_has_the_same_runs_where_a_pattern_looks_is_one_to_it(
+def test_a_pattern_finds_the_same_in_texts_that_agree_in_its_sensitive_runs(
     pattern: str, text: str, dice: random.Random
 ) -> None:
     compiled = compile_or_reject(pattern)
-    looked = looked_at([Expression(pattern)], text)
+    sensitive = searched([Expression(pattern)], text)
     expected = compiled.search(text)
     for _ in range(8):
-        other = another(text, looked, dice)
+        other = another(text, sensitive, dice)
         found = compiled.search(other.text)
         assert bool(found) == bool(expected), other
         if found and expected:
@@ -178,11 +178,13 @@ def test_what_has_the_same_runs_where_a_pattern_looks_is_one_to_it(
 
 
 @given(PATTERNS, TEXTS, st.randoms(use_true_random=False))
-def test_what_reads_from_the_start_comes_as_far_in_all(pattern: str, text: str, dice: random.Random) -> None:
+def test_a_pattern_read_from_the_start_comes_as_far_in_all_such_texts(
+    pattern: str, text: str, dice: random.Random
+) -> None:
     compiled = compile_or_reject(pattern)
-    looked = read_from_start(pattern, text)
+    sensitive = read_from_start(pattern, text)
     for _ in range(5):
-        other = another(text, looked, dice)
+        other = another(text, sensitive, dice)
         for stop, there in enumerate(other.positions):
             if there is not None:
                 found = compiled.fullmatch(other.text, endpos=there)
@@ -190,25 +192,27 @@ def test_what_reads_from_the_start_comes_as_far_in_all(pattern: str, text: str, 
 
 
 @given(PATTERNS, TEXTS, st.randoms(use_true_random=False))
-def test_what_may_begin_in_one_may_begin_in_all(pattern: str, text: str, dice: random.Random) -> None:
+def test_a_match_may_begin_in_all_texts_that_agree_in_its_literals(
+    pattern: str, text: str, dice: random.Random
+) -> None:
     expression = Expression(pattern)
     needs = expression.needs
     first = [(literal, needs.ignore_case) for literals in needs.first for literal in literals]
-    other = another(text, held(first, text), dice)
+    other = another(text, contained(first, text), dice)
     assert expression.may_begin_in(other.text) == expression.may_begin_in(text)
 
 
-def shown(text: str, looked: Looked) -> str:
-    """What is looked at: characters, or a dot for each where only their number matters."""
+def shown(text: str, sensitive: SensitiveRuns) -> str:
+    """What is sensitive at: characters, or a dot for each where only their number matters."""
     found = masked(text.encode())
     assert found
-    runs = {n: run.decode() for n, run in enumerate(found.runs) if n in looked.kept}
-    runs |= {n: "." * len(run) for n, run in enumerate(found.runs) if n in looked.sized}
+    runs = {n: run.decode() for n, run in enumerate(found.runs) if n in sensitive.characters}
+    runs |= {n: "." * len(run) for n, run in enumerate(found.runs) if n in sensitive.lengths}
     return " ".join(runs[n] for n in sorted(runs))
 
 
 @pytest.mark.parametrize(
-    ("pattern", "text", "looked"),
+    ("pattern", "text", "sensitive"),
     [
         (r"\d+ GPUs? \w", "17 GPU 3", ""),
         ("error 700", "error 7001 of 12", "7001"),
@@ -227,5 +231,5 @@ def shown(text: str, looked: Looked) -> str:
         (r"(?<!\d)79", "179 7", "179 ."),
     ],
 )
-def test_which_runs_a_pattern_looks_at(pattern: str, text: str, looked: str) -> None:
-    assert shown(text, looked_at([Expression(pattern)], text)) == looked
+def test_sensitive_runs_of_a_pattern(pattern: str, text: str, sensitive: str) -> None:
+    assert shown(text, searched([Expression(pattern)], text)) == sensitive

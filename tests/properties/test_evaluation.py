@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.config import packs
+from exporter.core.matching.evaluate import RuleSet
+from exporter.core.matching.evaluators import Evaluator
 from exporter.core.matching.match_result import MatchResult
-from exporter.core.matching.rules import Found, Matcher, search
-from exporter.core.matching.verdict_cache import ANALYSE_AFTER, Evaluator, Evaluators
+from exporter.core.matching.rules import Matcher, RuleMatch, search
+from exporter.core.matching.verdict_cache import ANALYSE_AFTER
 from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import TRIES, Expression
 from exporter.core.patterns.syntax import FLAGS
@@ -68,12 +70,12 @@ EXPRESSIONS = {pattern: Expression(pattern) for pattern in PATTERNS}
 
 def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -> MatchResult:
     """The plain rule: search for each, drop what yields to another, then what only quotes an error."""
-    found, amid = [], False
+    found, mid_message = [], False
     for rule in (rule for rule in matcher.rules if source in rule.sources):
         block = "\n".join([text, *behind[: rule.lines - 1]])
         outcome, _, one = search(rule, block, source, matcher.quarantine, len(text))
         found += [one] if one else []
-        amid = amid or (outcome == "amid" and rule.lines == 1 and rule.kind != "shape")
+        mid_message = mid_message or (outcome == "mid-message" and rule.lines == 1 and rule.kind != "shape")
     ids = {one.rule.id for one in found}
     kept = [one for one in found if not one.rule.yields_to & ids]
     signatures = [one for one in kept if one.rule.kind == "signature"]
@@ -85,17 +87,17 @@ def judged(matcher: Matcher, text: str, behind: list[str], source: SourceKind) -
     echo = (bool(signatures) or crash is not None) and source == "job" and bool(matcher.echo(text))
     return MatchResult(
         tuple(one for one in kept if one.rule.kind == "fact" or (one.rule.kind == "signature" and not echo)),
-        echo or (amid and not signatures and crash is None),
+        echo or (mid_message and not signatures and crash is None),
         None if echo else crash,
         "\n".join([text, *behind]),
     )
 
 
 def told(shown: MatchResult, text: str) -> tuple[object, ...]:
-    def of(one: Found) -> tuple[object, ...]:
+    def of(one: RuleMatch) -> tuple[object, ...]:
         return (one.rule.id, one.start, one.captures(shown.block or text))
 
-    return (sorted(map(of, shown.found), key=repr), shown.echo, shown.crash and shown.crash.rule.id)
+    return (sorted(map(of, shown.matches), key=repr), shown.echo, shown.crash and shown.crash.rule.id)
 
 
 MATCHER = Matcher(
@@ -111,33 +113,31 @@ crash_shapes: [{id: any_fault, patterns: ['fault']}]
 echoes: [{id: typed, patterns: ['\A❯ ', '\A\d+: ', '"']}]
 """)
 )
-EAGER = Evaluators(MATCHER)
-TRIAL = Evaluator([r for r in MATCHER.rules if "job" in r.sources], EAGER, "job")
+EVALUATOR = Evaluator(RuleSet([r for r in MATCHER.rules if "job" in r.sources], MATCHER, "job"))
 LINES = TEXTS.map(lambda text: text.replace("\n", " "))
 
 
 @given(LINES, st.lists(LINES, max_size=2))
-def test_a_trial_finds_what_a_judgement_finds(text: str, behind: list[str]) -> None:
-    assert told(TRIAL.shown(text, lambda: behind), text) == told(judged(MATCHER, text, behind, "job"), text)
+def test_an_evaluation_agrees_with_a_plain_search_for_each_rule(text: str, behind: list[str]) -> None:
+    assert told(EVALUATOR.evaluate(text, lambda: behind), text) == told(judged(MATCHER, text, behind, "job"), text)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("source", ["job", "kernel"])
-def test_a_flood_of_each_built_in_example_shows_what_one_does(source: SourceKind) -> None:
+def test_a_cached_result_of_each_built_in_example_is_that_of_a_plain_search(source: SourceKind) -> None:
     catalogue = packs.load(whole=True)
     matcher = Matcher(catalogue)
     items = [*catalogue.signatures.values(), *catalogue.log_facts, *catalogue.crash_shapes, *catalogue.echoes]
     rules = [rule for rule in matcher.rules if source in rule.sources]
-    evaluators = Evaluators(matcher)
-    evaluator = Evaluator(rules, evaluators, source)
+    evaluator = Evaluator(RuleSet(rules, matcher, source))
     for number in range(ANALYSE_AFTER):
-        evaluator.shown(f"line {number}", lambda: ())
+        evaluator.evaluate(f"line {number}", lambda: ())
     for item in items:
         for example in (*item.examples, *item.near_misses):
             text, *behind = example.text.rstrip("\n").split("\n")
             expected = told(judged(matcher, text, behind, source), text)
             for _ in range(2):  # as it comes first, and as it is remembered
-                shown = evaluator.shown(text, lambda behind=behind: behind)  # type: ignore[misc]
+                shown = evaluator.evaluate(text, lambda behind=behind: behind)  # type: ignore[misc]
                 assert told(shown, text) == expected
 
 
@@ -148,9 +148,9 @@ def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
         catalogue_of("signatures: [{id: gpu_fault, lines: 2, patterns: ['GPU fault'], unless: ['a test']}]")
     )
     (rule,) = matcher.rules
-    evaluator = Evaluator([rule], Evaluators(matcher), "job")
+    evaluator = Evaluator(RuleSet([rule], matcher, "job"))
     for number in range(100, 100 + ANALYSE_AFTER - 1):
-        assert evaluator.shown(f"GPU fault {number}", lambda: ["and on"]).found
+        assert evaluator.evaluate(f"GPU fault {number}", lambda: ["and on"]).matches
     (pattern,) = rule.patterns
     compiled = pattern._compiled
     assert compiled
@@ -162,10 +162,10 @@ def test_what_ran_out_of_time_is_not_remembered(search: int) -> None:
         return compiled.search(text, **how)
 
     pattern._compiled = Mock(search=run_out_once)
-    evaluator.shown("GPU fault 228", lambda: ["and on"])
+    evaluator.evaluate("GPU fault 228", lambda: ["and on"])
     pattern._compiled = compiled
     for number in range(229, 999):
-        assert evaluator.shown(f"GPU fault {number}", lambda: ["and on"]).found
+        assert evaluator.evaluate(f"GPU fault {number}", lambda: ["and on"]).matches
 
 
 @pytest.mark.heavy

@@ -24,7 +24,7 @@ EngineName = Literal["auto", "hyperscan", "python"]
 BOTH: tuple[EngineName, ...] = ("hyperscan", "python")
 _LOG = "promise"
 # Of several lines, the one with the furthest outcome explains a failure.
-_FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "amid", "unless", "timeout", "off", "no pattern")
+_FURTHEST: tuple[Outcome, ...] = ("matched", "yields", "echo", "mid-message", "unless", "timeout", "off", "no pattern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _why(pipeline: Pipeline, item: Patterned, text: str) -> tuple[str, str]:
         "matched": "it follows another program's tag, or counts for another rule; remove the tag",
         "yields": f"{verdict.by} takes it, to which it yields; narrow that one, or remove it from `yields_to`",
         "echo": f"echo {verdict.by} matches it as a quote; write it as its emitter prints it, or narrow the echo",
-        "amid": "it is inside a kernel message, where user text may be; begin where the message begins",
+        "mid-message": "it is inside a kernel message, where user text may be; begin where the message begins",
         "unless": f"its own `unless` /{verdict.by}/ excludes it; narrow that",
         "timeout": "a pattern ran out of time; narrow its loops",
         "off": "a pattern ran out of time; narrow its loops",

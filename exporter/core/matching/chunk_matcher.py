@@ -16,13 +16,13 @@ from exporter.core.decoding import formats
 from exporter.core.decoding.lines import Candidate, carried_line, following, newlines, pieces
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import NO_STAMP, Heads, Nearest, Timestamps, Untimed
+from exporter.core.matching.evaluators import Evaluator, Evaluators
 from exporter.core.matching.flood import NO_RUNS, Flood, Run, RunKey
 from exporter.core.matching.flood_fast_path import FloodFastPath
 from exporter.core.matching.log_state import LogState
 from exporter.core.matching.quotations import MAX_INDENTATION, SEEN_BYTES, is_introduced, needed_before
-from exporter.core.matching.raising import NOT_KNOWN, Raised, Raising
-from exporter.core.matching.rules import MAX_BEHIND, MAX_TEXT, Found, facts_of, gpu_of
-from exporter.core.matching.verdict_cache import Evaluator, Evaluators
+from exporter.core.matching.raising import UNKNOWN_PROCESS, Raised, Raising
+from exporter.core.matching.rules import MAX_FOLLOWING_TEXT, MAX_TEXT, RuleMatch, facts_of, gpu_of
 from exporter.core.model import (
     PYTHON_TRACEBACK,
     STAMPED,
@@ -81,6 +81,18 @@ class LinesBefore(NamedTuple):
 NO_LINES = LinesBefore(NO_STAMP, b"")
 
 
+class LinePart(NamedTuple):
+    """A decoded part of a line: all of it, unless it is long or has carriage returns.
+
+    `offset`: where the part begins in the log. `once`: no part of the line will be matched again.
+    """
+
+    line: Candidate
+    offset: int
+    record: Record
+    once: bool
+
+
 class ChunkMatcher:
     """The work on one chunk."""
 
@@ -109,7 +121,7 @@ class ChunkMatcher:
         self._newlines = self._counted_to = 0
         self._last_newline = chunk.data.rfind(b"\n")
 
-    def look_at(self, candidate: Candidate, *, may_wait: bool) -> bool:
+    def match_line(self, candidate: Candidate, *, may_wait: bool) -> bool:
         """Match one line; False if it has to wait for the lines behind it."""
         is_joined = self.shown and (self._offset_of(candidate.start), _JOINED) in self.shown
         if is_joined:
@@ -122,7 +134,7 @@ class ChunkMatcher:
             if self.flood.folded > folded:
                 self.end = self.end.named_at(self._offset_of(candidate.start))
             return True
-        return self._matches(candidate, may_wait=may_wait)
+        return self._match_whole(candidate, may_wait=may_wait)
 
     def _is_quotation(self, start: int) -> bool:
         """Whether the lines before one introduce it as a quotation."""
@@ -148,7 +160,8 @@ class ChunkMatcher:
         if crash:
             self.matches.append(crash)
 
-    def _matches(self, candidate: Candidate, *, may_wait: bool) -> bool:
+    def _match_whole(self, candidate: Candidate, *, may_wait: bool) -> bool:
+        """Match a line that the fast path does not take, in parts if it is long."""
         chunk = self.chunk
         block, line, line_stop, time = chunk.data, candidate, candidate.stop, None
         carried = chunk.format in formats.CONTAINER_FORMATS
@@ -159,48 +172,48 @@ class ChunkMatcher:
             text, time, line_stop, starts = joined
             self.shown.update((self._offset_of(start), _JOINED) for start in starts)
             block = text.encode("utf-8", "replace")
-            # The gates of a line that nothing was joined to, and that is looked at as a whole, are those found.
+            # The gates of a line that nothing was joined to, and that is matched as a whole, are those of the candidate.
             ends, gates = candidate.ends, candidate.gates
             if line_stop > candidate.stop or len(block) > MAX_TEXT or b"\r" in block:
                 ends, gates = self.tools.engine_for(chunk.source).scan(block)
             line = Candidate(0, len(block), ends, gates)
-        gates = line.gates
-        evaluator = self.tools.evaluators.under(gates, chunk.source)
+        evaluator = self.tools.evaluators.for_gates(line.gates, chunk.source)
         if not evaluator.lines:
             return True
         parts = pieces(block, line, MAX_TEXT)
         once = candidate.start > 0 and line_stop <= self._last_newline and len(parts) == 1
 
-        def behind() -> list[str]:
+        def following_texts() -> list[str]:
             return self._texts(line_stop, evaluator.lines - 1, may_wait=may_wait)
 
         began = self.tools.clock()
-        for number, (part, start, stop) in enumerate(parts):
+        for number, (start_of_part, start, stop) in enumerate(parts):
             if number and self.tools.clock() - began > LINE_SECONDS:
                 self._count(self._offset_of(candidate.start), CUT, once=once)
                 break
             if carried:
                 text = block[start:stop].decode("utf-8", "backslashreplace")
-                part, record = candidate.start, formats.decode_job_text(text, time, self.clock)
+                start_of_part, record = candidate.start, formats.decode_job_text(text, time, self.clock)
             else:
                 record = self._record(start, stop)
                 if start == candidate.start:
                     self.stamps.note(start, record.time, record.mono)
+            part = LinePart(candidate, self._offset_of(start_of_part), record, once)
             try:
-                self._match(candidate, self._offset_of(part), record, evaluator, gates, behind, once=once)
+                self._match_part(part, evaluator, line.gates, following_texts)
             except _LinesToCome:
                 return False
         return True
 
     def _texts(self, stop: int, count: int, *, may_wait: bool) -> list[str]:
-        """The texts of the lines behind one. What users wrote there breaks off a block."""
+        """The texts of the lines after one. What users wrote there breaks off a block."""
         ranges, complete = following(self.chunk.data, stop, count)
         if may_wait and not complete:
             raise _LinesToCome
         records = [self._record(start, stop) for start, stop in ranges]
-        return [self._text_behind(record)[:MAX_BEHIND] for record in records]
+        return [self._following_text(record)[:MAX_FOLLOWING_TEXT] for record in records]
 
-    def _text_behind(self, record: Record) -> str:
+    def _following_text(self, record: Record) -> str:
         if test := _TEST.match(record.text):
             return test["example"]
         return record.text if self._is_trusted(record) else ""
@@ -209,104 +222,91 @@ class ChunkMatcher:
         raw = self.chunk.data[start : min(stop, start + MAX_TEXT)]
         return formats.decode(raw, self.chunk.format, self.chunk.source, self.clock)
 
-    def _match(
-        self,
-        candidate: Candidate,
-        offset: int,
-        record: Record,
-        evaluator: Evaluator,
-        gates: Sequence[int],
-        behind: Callable[[], Sequence[str]],
-        *,
-        once: bool,
+    def _match_part(
+        self, part: LinePart, evaluator: Evaluator, gates: Sequence[int], following_texts: Callable[[], Sequence[str]]
     ) -> None:
-        """Judge one text. `once`: no part of its line will be looked at again."""
+        record = part.record
         if test := _TEST.match(record.text):
-            self._test(candidate, offset, record, test, gates, behind, once=once)
+            self._match_test_line(part, test, gates, following_texts)
             return
         if not self._is_trusted(record):
-            self._count(offset, ECHO, once=once)
-            evaluator = self.tools.evaluators.under(gates, self.chunk.source, trusted=False)
+            self._count(part.offset, ECHO, once=part.once)
+            evaluator = self.tools.evaluators.for_gates(gates, self.chunk.source, trusted=False)
         text = record.text[:MAX_TEXT]  # an invalid UTF-8 byte becomes four characters
-        shown = evaluator.shown(text, behind)
-        if shown.echo:
-            self._count(offset, ECHO, once=once)
-        text = shown.block or text
-        if shown.crash:
-            self._suspect(candidate, offset, record, shown.crash, text, once=once)
-        for one in shown.found:
-            if one.rule.kind == "fact":
-                self._learn(one, text)
-        for one in shown.found:
-            if one.rule.kind == "signature":
-                self._show(candidate, offset, record, one, text, once=once)
+        result = evaluator.evaluate(text, following_texts)
+        if result.echo:
+            self._count(part.offset, ECHO, once=part.once)
+        text = result.block or text
+        if result.crash:
+            self._note_crash_shape(part, result.crash, text)
+        for match in result.matches:
+            if match.rule.kind == "fact":
+                self._note_facts(match, text)
+        for match in result.matches:
+            if match.rule.kind == "signature":
+                self._add_signature(part, match, text)
 
-    def _test(
+    def _match_test_line(
         self,
-        candidate: Candidate,
-        offset: int,
-        record: Record,
+        part: LinePart,
         test: re.Match[str],
         gates: Sequence[int],
-        behind: Callable[[], Sequence[str]],
-        *,
-        once: bool,
+        following_texts: Callable[[], Sequence[str]],
     ) -> None:
-        """An example that `gpufault inject --signature` wrote: only a test line, and only if its signature is shown."""
-        evaluator = self.tools.evaluators.under(gates, self.chunk.source)
-        shown = evaluator.shown(test["example"], behind)
-        if any(one.rule.id == test["signature"] for one in shown.found):
-            tag = record.text[: test.start("example")]
-            for one in evaluator.shown(tag, behind).found:
-                self._show(candidate, offset, record, one, tag, once=once)
+        """An example that `gpufault inject --signature` wrote: only a test line, and only if its signature matches."""
+        evaluator = self.tools.evaluators.for_gates(gates, self.chunk.source)
+        result = evaluator.evaluate(test["example"], following_texts)
+        if any(match.rule.id == test["signature"] for match in result.matches):
+            tag = part.record.text[: test.start("example")]
+            for match in evaluator.evaluate(tag, following_texts).matches:
+                self._add_signature(part, match, tag)
 
-    def _show(self, candidate: Candidate, offset: int, record: Record, found: Found, text: str, *, once: bool) -> None:
-        chunk, signature = self.chunk, found.rule.id
-        if not once:
-            if (offset, signature) in self.shown:
+    def _add_signature(self, part: LinePart, rule_match: RuleMatch, text: str) -> None:
+        """Add a match of a signature, or count it as one more of a flood."""
+        chunk, record, rule, signature = self.chunk, part.record, rule_match.rule, rule_match.rule.id
+        if not part.once:
+            if (part.offset, signature) in self.shown:
                 return
-            self.shown.add((offset, signature))
-        is_context = found.rule.is_context
-        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
-        rank = record.rank or found.capture("rank", text) or None
-        gpu, raised = None, NOT_KNOWN
+            self.shown.add((part.offset, signature))
+        time, time_source = self.stamps.time_of(part.line.start, part.line.stop, record.time, record.mono)
+        rank = record.rank or rule_match.capture("rank", text) or None
+        gpu, raised = None, UNKNOWN_PROCESS
         if chunk.source == "job":
             raised = self.fast_path.run
-            if found.rule.ends_job:
-                captures = found.captures(text)
-                match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
-                self.end = self.end.suspected(match, offset, chunk.offset + candidate.stop)
+            if rule.ends_job:
+                suspect = self._match(signature, part, rule_match.captures(text), rank, time, time_source)
+                self.end = self.end.suspected(suspect, part.offset, chunk.offset + part.line.stop)
                 return
-            self._note_end(found, offset, text)
+            self._note_end(rule_match, part.offset, text)
         else:
-            gpu = gpu_of(found.rule, found.capture("gpu", text), record.device)
-            if found.rule.of_process:
-                raised = self.raising.of_line(found.rule, gpu, found.captures(text), time, offset)
+            gpu = gpu_of(rule, rule_match.capture("gpu", text), record.device)
+            if rule.of_process:
+                raised = self.raising.of_line(rule, gpu, rule_match.captures(text), time, part.offset)
         fault = (gpu, raised.by)
-        waiting = waiting_of(found.captures(text), rank, record.host) if found.rule.tells_waiting else ()
-        may_fold = once and not is_context and not raised.closes
+        waiting = waiting_of(rule_match.captures(text), rank, record.host) if rule.shows_waiting else ()
+        may_fold = part.once and not rule.is_context and not raised.closes
         if may_fold and self.flood.takes([(signature, fault, rank)], time, waiting):
             return
-        captures = found.captures(text)
+        captures = rule_match.captures(text)
         marks = self.context.marks
-        if is_context and (signature in marks or len(marks) < MAX_MARKS):
-            line = self._line_at(candidate.start)
+        if rule.is_context and (signature in marks or len(marks) < MAX_MARKS):
+            line = self._line_at(part.line.start)
             mark = ContextLine(path=chunk.path, line=line, text=record.text[:MAX_MARK_CHARS], captures=captures)
             self.context = replace(self.context, marks={**marks, signature: mark})
-        match = self._match_of(signature, candidate, offset, record, captures, rank, time, time_source)
-        gpu = gpu or gpu_of(found.rule, found.capture("gpu", text), record.device)
+        match = self._match(signature, part, captures, rank, time, time_source)
+        gpu = gpu or gpu_of(rule, rule_match.capture("gpu", text), record.device)
         match = replace(match, gpu=gpu, raised_by=raised.by, closes=raised.closes, waiting=waiting)
         self.flood.add(match, fault)
 
-    def _note_end(self, found: Found, offset: int, text: str) -> None:
+    def _note_end(self, rule_match: RuleMatch, offset: int, text: str) -> None:
         """What a signature of a job's log says about the end of the log."""
-        signature = found.rule.id
+        signature = rule_match.rule.id
         role = self.tools.catalogue.signatures[signature].role
         if signature == PYTHON_TRACEBACK:
             self.end = self.end.heading(offset)
         elif role == "cascade":
             death = self.tools.catalogue.signatures[signature].death
-            self._note_report(offset, with_words=death is not None and death.is_of_its_own(found.captures(text)))
+            self._note_report(offset, with_words=death is not None and death.is_of_its_own(rule_match.captures(text)))
             if death is not None:
                 self.end = self.end.ended_process()
         elif role != "context":
@@ -320,7 +320,7 @@ class ChunkMatcher:
             self._note_run()
 
     def _note_run(self) -> None:
-        self.fast_path.run = Raised(self.end.run_name) if self.chunk.source == "job" else NOT_KNOWN
+        self.fast_path.run = Raised(self.end.run_name) if self.chunk.source == "job" else UNKNOWN_PROCESS
 
     def _note_report(self, offset: int, *, with_words: bool) -> None:
         """Somebody reports that a process has ended. with_words: it may have said why."""
@@ -328,62 +328,59 @@ class ChunkMatcher:
         if crash:
             self.matches.append(crash)
 
-    def _suspect(
-        self, candidate: Candidate, offset: int, record: Record, found: Found, text: str, *, once: bool
-    ) -> None:
+    def _note_crash_shape(self, part: LinePart, shape: RuleMatch, text: str) -> None:
         """A line without a signature looks like a crash, or reports one."""
-        if found.rule.reports_end:
+        rule, offset, record = shape.rule, part.offset, part.record
+        if rule.reports_end:
             self._note_report(offset, with_words=True)
             return
-        if found.rule.reports_success:
+        if rule.reports_success:
             self.end = self.end.succeeded()
             return
-        if found.rule.reports_start:
+        if rule.reports_start:
             self._start(offset)
             return
-        began = self.end.opened(offset) if found.rule.crash == "python" else offset
-        are_words = found.rule.needs_report or (found.rule.in_traceback and began is None)
+        began = self.end.opened(offset) if rule.crash == "python" else offset
+        are_words = rule.needs_report or (rule.in_traceback and began is None)
         if (offset, UNMATCHED) in self.shown:
             return
         if not are_words:
-            self._count(offset, UNMATCHED, once=once)
-        if not found.rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
+            self._count(offset, UNMATCHED, once=part.once)
+        if not rule.crash or UNRECOGNISED not in self.tools.catalogue.signatures:
             return
-        named = next((start for name, _, start, _ in found.groups if name == "type"), found.start)
-        message = error_of(text[named if found.rule.crash == "python" else found.start :])
-        captures = {"kind": found.rule.crash, "template": template_of(message), **found.captures(text)}
-        time, time_source = self.stamps.time_of(candidate.start, candidate.stop, record.time, record.mono)
-        match = self._match_of(UNRECOGNISED, candidate, offset, record, captures, record.rank, time, time_source)
+        named = next((start for name, _, start, _ in shape.groups if name == "type"), shape.start)
+        message = error_of(text[named if rule.crash == "python" else shape.start :])
+        captures = {"kind": rule.crash, "template": template_of(message), **shape.captures(text)}
+        time, time_source = self.stamps.time_of(part.line.start, part.line.stop, record.time, record.mono)
+        match = self._match(UNRECOGNISED, part, captures, record.rank, time, time_source)
         if self.chunk.source == "kernel":
-            match = replace(match, gpu=gpu_of(found.rule, found.capture("gpu", text), record.device))
-        end = self.chunk.offset + candidate.stop
-        if self.chunk.source == "kernel" or found.rule.ends_process:
+            match = replace(match, gpu=gpu_of(rule, shape.capture("gpu", text), record.device))
+        end = self.chunk.offset + part.line.stop
+        if self.chunk.source == "kernel" or rule.ends_process:
             self.matches.append(match)
             self.end = self.end.ended_process()
         elif are_words:
-            self.end = self.end.said(match, end)
+            self.end = self.end.complained(match, end)
         else:
             self.end = self.end.suspected(match, offset if began is None else began, end)
 
-    def _match_of(
+    def _match(
         self,
         signature: str,
-        candidate: Candidate,
-        offset: int,
-        record: Record,
+        part: LinePart,
         captures: Mapping[str, str],
         rank: str | None,
         time: float,
         time_source: TimeSource,
     ) -> Match:
-        chunk = self.chunk
+        chunk, record = self.chunk, part.record
         return Match(
             signature=signature,
             source=chunk.source,
             origin=chunk.origin,
             path=chunk.path,
-            line=self._line_at(candidate.start),
-            offset=offset,
+            line=self._line_at(part.line.start),
+            offset=part.offset,
             time=time,
             time_source=time_source,
             read_at=chunk.read_at,
@@ -397,27 +394,27 @@ class ChunkMatcher:
             job=chunk.job,
             shares_node=chunk.shares_node,
             uid=chunk.uid,
-            untimed=self.stamps.note_match(candidate.stop, time, time_source),
+            untimed=self.stamps.note_match(part.line.stop, time, time_source),
             claimed_time=None if time_source in STAMPED else record.time,
             grave=chunk.source == "kernel" and self.tools.catalogue.is_critical_line(signature, captures),
             context=self.context,
         )
 
-    def _count(self, offset: int, what: str, *, once: bool) -> None:
-        if once or (offset, what) not in self.shown:
-            self.counts[what] += 1
+    def _count(self, offset: int, event: str, *, once: bool) -> None:
+        if once or (offset, event) not in self.shown:
+            self.counts[event] += 1
         if not once:
-            self.shown.add((offset, what))
+            self.shown.add((offset, event))
 
-    def _learn(self, found: Found, text: str) -> None:
-        news = {
+    def _note_facts(self, match: RuleMatch, text: str) -> None:
+        changed = {
             name: value[:MAX_FACT_CHARS]
-            for name, value in facts_of(found, text).items()
+            for name, value in facts_of(match, text).items()
             if self.context.facts.get(name) != value
             and (name in self.context.facts or len(self.context.facts) < MAX_FACTS)
         }
-        if news:
-            self.context = replace(self.context, facts={**self.context.facts, **news})
+        if changed:
+            self.context = replace(self.context, facts={**self.context.facts, **changed})
 
     def _is_trusted(self, record: Record) -> bool:
         """Only the kernel's own lines are kernel evidence: facility 0 in kmsg form, no other syslog tag in text form."""

@@ -19,12 +19,12 @@ RunKey = tuple[str, Fault]  # signature, fault
 
 @dataclass(slots=True)
 class Run:
-    """Matches without a gap between them: the place of a whole one, when the earliest few were, how many more came.
+    """Matches without a gap between them: the index of a whole one, the times of the earliest few, how many more came.
 
-    `place` is None until the chunk has a whole one. `whole`: all stay so.
+    `index` is None until the chunk has a whole one. `whole`: all stay so.
     """
 
-    place: int | None
+    index: int | None
     first: float
     last: float
     earliest: list[float]
@@ -68,7 +68,7 @@ class Flood:
             if (
                 run is None
                 or run.whole
-                or run.place is None
+                or run.index is None
                 or len(run.earliest) < MAX_KEPT_MATCHES
                 or not run.earliest[-1] <= time <= run.last + self._window
             ):
@@ -97,8 +97,8 @@ class Flood:
             run.first, run.last = min(run.first, time), max(run.last, time)
             bisect.insort(run.earliest, time)
             del run.earliest[MAX_KEPT_MATCHES:]
-            if run.place is None:
-                run.place = len(self._matches)
+            if run.index is None:
+                run.index = len(self._matches)
         self._matches.append(match)
 
     def end(self) -> dict[RunKey, Run]:
@@ -107,15 +107,15 @@ class Flood:
         for run in runs.values():
             self._end(run)
         return {
-            key: replace(run, place=None, more=0, ranks=set(), waiting=())
+            key: replace(run, index=None, more=0, ranks=set(), waiting=())
             for key, run in runs.items()
-            if run.place is not None
+            if run.index is not None
         }
 
     def _end(self, run: Run) -> None:
-        if run.more and run.place is not None:
-            match = self._matches[run.place]
+        if run.more and run.index is not None:
+            match = self._matches[run.index]
             waiting = merged(match.waiting, run.waiting)
-            self._matches[run.place] = replace(
+            self._matches[run.index] = replace(
                 match, lines=1 + run.more, until=run.last, ranks=frozenset(run.ranks), waiting=waiting
             )

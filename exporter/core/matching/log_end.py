@@ -79,7 +79,7 @@ class LogEnd(NamedTuple):
             return now
         return now._replace(suspect=match, last=end, success=False)
 
-    def said(self, match: Match, end: int) -> LogEnd:
+    def complained(self, match: Match, end: int) -> LogEnd:
         """A line complains, up to `end`. A crash that is named or suspected needs no other words."""
         is_after = self.reported is not None and match.offset - self.reported <= REACH_BYTES
         is_suspected = self.suspect is not None and self.suspect.signature == UNRECOGNISED
@@ -100,11 +100,11 @@ class LogEnd(NamedTuple):
         if self.suspect is not None and offset - self.last <= REACH_BYTES and self.suspect.signature == UNRECOGNISED:
             return self._replace(suspect=None, words=None, named=offset), self.suspect
         if self.suspect is None and self.words and with_words:
-            said, end = self.words
+            complained, end = self.words
             is_last = offset - end <= TAIL_BYTES
             return self._replace(
                 words=None, named=offset if is_last else None, reported=offset
-            ), said if is_last else None
+            ), complained if is_last else None
         named = None if self.named is None else offset
         return self._replace(named=named, reported=offset, success=self.success and named is None), None
 
@@ -167,8 +167,8 @@ def dump_log_end(end: LogEnd) -> dict[str, Any]:
         "end": end.end,
         "read_at": end.read_at,
     }
-    places = ("named", "reported", "traceback")
-    return {name: value for name, value in plain.items() if value or (value == 0 and name in places)}
+    offsets = ("named", "reported", "traceback")
+    return {name: value for name, value in plain.items() if value or (value == 0 and name in offsets)}
 
 
 def load_log_end(stored: Mapping[str, Any], context: LogContext) -> LogEnd:

@@ -15,12 +15,12 @@ from exporter.core.decoding.lines import candidates
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.decoding.timestamps import Heads, dated_in
 from exporter.core.matching.chunk_matcher import CUT, ECHO, NO_LINES, UNMATCHED, ChunkMatcher, LinesBefore
+from exporter.core.matching.evaluators import Evaluators
 from exporter.core.matching.flood import NO_RUNS
 from exporter.core.matching.log_end import SILENT_SECONDS, LogEnd
 from exporter.core.matching.log_state import LogState, OpenLine, dump_log_state, load_log_state
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.matching.rules import Matcher
-from exporter.core.matching.verdict_cache import Evaluators
 from exporter.core.model import (
     Chunk,
     Job,
@@ -110,7 +110,7 @@ class Pipeline:
                 consumed, is_partly_done = candidate.start, True
                 break
             may_wait = chunk.end == "more" and not (full and candidate.start == 0)
-            if not work.look_at(candidate, may_wait=may_wait):
+            if not work.match_line(candidate, may_wait=may_wait):
                 consumed = candidate.start
                 break
         if oversize and chunk.end == "more" and not is_partly_done:

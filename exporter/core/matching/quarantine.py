@@ -108,7 +108,7 @@ class Quarantine:
         spent[key] = id, seconds + (spent[key][1] if key in spent else 0.0)
         self._spent[self._log] = since, spent
         _drop_oldest(self._spent)
-        if sum(each for _, each in spent.values()) > LOG_SECONDS:
+        if sum(seconds_spent for _, seconds_spent in spent.values()) > LOG_SECONDS:
             del self._spent[self._log]
             path, entries = self._logs.setdefault(self._log, (self._path, {}))
             for slow, (name, _) in spent.items():

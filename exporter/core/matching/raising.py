@@ -68,7 +68,7 @@ class Raised(NamedTuple):
     closes: str | None = None
 
 
-NOT_KNOWN = Raised()
+UNKNOWN_PROCESS = Raised()
 
 
 def pid_in(by: str | None) -> str | None:
@@ -86,38 +86,38 @@ class Raising:
     def of_line(self, kind: Kind, gpu: str | None, captures: Mapping[str, str], time: float, offset: int) -> Raised:
         """Who raised a line that a user's program can provoke. offset: names a block that begins with it."""
         pid = _number(captures.get("pid"))
-        found = _CHANNEL.search(captures.get("message", ""))
-        channel = found[1].lower() if found else None
+        match = _CHANNEL.search(captures.get("message", ""))
+        channel = match[1].lower() if match else None
         if pid and not _begins_block(kind, is_of_channel=channel is not None):
             closes = self._closed_by(kind, gpu, pid, channel, time) if gpu else None
             self._put(f"{gpu} {_NAMED}", Report(f"pid {pid}", time, kind.id, channel))
             return Raised(f"pid {pid}", closes)
         if gpu is None:  # a line in the middle of a report
-            return next((Raised(r.by) for r in self.reports.values() if _is_amid(r, kind, time)), NOT_KNOWN)
-        place = f"{gpu} {pid or ''}"
-        block, named = self.reports.get(place), self.reports.get(f"{gpu} {_NAMED}")
+            return next(
+                (Raised(r.by) for r in self.reports.values() if _is_of_named_report(r, kind, time)), UNKNOWN_PROCESS
+            )
+        key = f"{gpu} {pid or ''}"
+        block, named = self.reports.get(key), self.reports.get(f"{gpu} {_NAMED}")
         if block and block.may_be_of(channel) and block.goes_on_at(time, pid):
-            self._put(place, block.at(time, channel))
+            self._put(key, block.at(time, channel))
             return Raised(block.by)
-        if named and pid is None and _is_amid(named, kind, time):
+        if named and pid is None and _is_of_named_report(named, kind, time):
             self._put(f"{gpu} {_NAMED}", named.at(time))
             return Raised(named.by)
         by = f"{BLOCK}{offset} pid {pid}" if pid else f"{BLOCK}{offset}"
-        self._put(place, Report(by, time, kind.id, channel))
+        self._put(key, Report(by, time, kind.id, channel))
         return Raised(by)
 
     def _closed_by(self, kind: Kind, gpu: str, pid: str, channel: str | None, time: float) -> str | None:
         """The block that a line with a process closes: the one with its pid, else the latest one of the GPU."""
-        blocks = [
-            (place, block) for place, block in self.reports.items() if block.is_block and place.startswith(f"{gpu} ")
-        ]
+        blocks = [(key, block) for key, block in self.reports.items() if block.is_block and key.startswith(f"{gpu} ")]
         blocks.sort(key=lambda item: (pid_in(item[1].by) != pid, -item[1].last))
-        for place, block in blocks:
+        for key, block in blocks:
             if not (kind.ends_report or kind.id == block.signature) or not block.may_be_of(channel):
                 continue  # of another process, which failed at the same time
             age, is_its_own = abs(time - block.last), pid_in(block.by) in (None, pid)
             if is_its_own or age <= MIXED_WITHIN:
-                del self.reports[place]
+                del self.reports[key]
                 if age <= CLOSED_WITHIN:
                     return block.by
         return None
@@ -125,7 +125,11 @@ class Raising:
     def of_flood(self, kind: Kind, gpu: str | None, pid: str | None, time: float, text: bytes) -> Raised | None:
         """The same for one more line of a flood, whose text was not searched; None if it must be."""
         if gpu is None and pid is None:
-            return None if any(_is_amid(report, kind, time) for report in self.reports.values()) else NOT_KNOWN
+            return (
+                None
+                if any(_is_of_named_report(report, kind, time) for report in self.reports.values())
+                else UNKNOWN_PROCESS
+            )
         is_of_channel, named = b"Ch " in text or b"hannel" in text, f"{gpu} {_NAMED}"
         if pid is not None and (pid := _number(pid)) is None:
             return None
@@ -135,20 +139,20 @@ class Raising:
             by = f"pid {pid}"
             self._put(named, Report(by, time, kind.id))
             return Raised(by)
-        place = f"{gpu} {pid or ''}"
-        block, before = self.reports.get(place), self.reports.get(named)
+        key = f"{gpu} {pid or ''}"
+        block, before = self.reports.get(key), self.reports.get(named)
         if block:
             if is_of_channel or block.channel or not block.goes_on_at(time, pid):
                 return None
-            self._put(place, block.at(time))
+            self._put(key, block.at(time))
             return Raised(block.by)
-        if pid is None and before and _is_amid(before, kind, time):
+        if pid is None and before and _is_of_named_report(before, kind, time):
             self._put(named, before.at(time))
             return Raised(before.by)
         return None
 
-    def _put(self, place: str, report: Report) -> None:
-        self.reports[place] = report
+    def _put(self, key: str, report: Report) -> None:
+        self.reports[key] = report
         while len(self.reports) > MAX_REPORTS:
             del self.reports[next(iter(self.reports))]
 
@@ -163,7 +167,7 @@ def _begins_block(kind: Kind, *, is_of_channel: bool) -> bool:
     return kind.named_last and not is_of_channel and not kind.ends_report
 
 
-def _is_amid(report: Report, kind: Kind, time: float) -> bool:
+def _is_of_named_report(report: Report, kind: Kind, time: float) -> bool:
     """Whether a line without a pid belongs to a report that named its process before."""
     is_recent = report.signature == kind.id and abs(time - report.last) <= REPORT_SECONDS
     return is_recent and not kind.named_last and not report.is_block

@@ -28,11 +28,11 @@ MAX_TEXT = (
 LONG_TEXT = (
     256  # characters: the cost is at most quadratic, so a shorter text costs under 1/64 of the longest; not timed
 )
-MAX_BEHIND = 512  # of each line behind it; of the examples, none is longer than 389
+MAX_FOLLOWING_TEXT = 512  # characters of each following line of a block; of the examples, none is longer than 389
 MAX_CAPTURE = 512  # characters of a capture: an API call with its arguments fits, a tensor dump does not
 
 Kind = Literal["signature", "fact", "shape"]
-Outcome = Literal["matched", "no pattern", "unless", "amid", "echo", "yields", "timeout", "off", "behind"]
+Outcome = Literal["matched", "no pattern", "unless", "mid-message", "echo", "yields", "timeout", "off", "needs lines"]
 _TEMPLATE = re.compile(r"\{(\w+)(?:\|(minor|lower))?\}")
 # What the kernel puts before what it says: `amdgpu 0000:c1:00.0: [drm:fn [amdgpu]] *ERROR* `, `EDAC sbridge MC0: `. More
 # words than these tell of something, and may go on with what a user chose: the name of a cgroup, of a file that crashed
@@ -51,11 +51,8 @@ PROCESS = re.compile(
 )
 
 
-class Found(NamedTuple):
-    """A rule that a text shows: where in the text it starts, and where its captures lie: name, and value or span.
-
-    Holds for all texts that differ only in runs of digits that no pattern looks at, once it is moved.
-    """
+class RuleMatch(NamedTuple):
+    """A rule that matches a text: the start of the match, and its captures: name, constant value or "", start and stop."""
 
     rule: Rule
     start: int
@@ -83,8 +80,8 @@ class Verdict:
     rule: Rule
     outcome: Outcome
     by: str = ""
-    found: Found | None = None
-    text: str = ""  # in which it was found
+    match: RuleMatch | None = None
+    text: str = ""  # in which the rule matched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,7 +106,7 @@ class Rule:
     reports_end: bool = False
     reports_success: bool = False
     reports_start: bool = False
-    tells_waiting: bool = False  # its lines say where a rank waits in a collective
+    shows_waiting: bool = False  # its lines say where a rank waits in a collective
     ends_job: bool = False  # counts only where its log ends with it
     forgeable: bool = False  # also where a user wrote the line into the kernel log
     yields_to: frozenset[str] = frozenset()
@@ -136,7 +133,7 @@ class Matcher:
                 for source in rule.sources:
                     under[source][gate].append(rule)
         self.gates: dict[SourceKind, tuple[Gate, ...]] = {s: tuple(sorted(rules)) for s, rules in under.items()}
-        self._under = {s: tuple(tuple(under[s][gate]) for gate in found) for s, found in self.gates.items()}
+        self._under = {s: tuple(tuple(under[s][gate]) for gate in gates) for s, gates in self.gates.items()}
 
     def tried_under(self, hit: Iterable[int], source: SourceKind) -> list[Rule]:
         """The rules of a source to try on a line that holds these gates, each once, in the catalogue's order.
@@ -166,7 +163,7 @@ class Matcher:
 
 def longest_text(lines: int) -> int:
     """The characters of the longest text in which a rule of so many lines is searched for."""
-    return MAX_TEXT + (lines - 1) * (MAX_BEHIND + 1)
+    return MAX_TEXT + (lines - 1) * (MAX_FOLLOWING_TEXT + 1)
 
 
 def slots(template: str) -> set[str]:
@@ -174,10 +171,10 @@ def slots(template: str) -> set[str]:
     return {slot[1] for slot in _TEMPLATE.finditer(template)}
 
 
-def facts_of(found: Found, text: str) -> dict[str, str]:
-    """The facts that a matched log fact tells, by its templates. A template whose capture is empty tells nothing."""
-    facts, captures = {}, found.captures(text)
-    for name_template, value_template in found.rule.set.items():
+def facts_of(match: RuleMatch, text: str) -> dict[str, str]:
+    """The facts that a matched log fact sets by its templates. A template whose capture is empty sets nothing."""
+    facts, captures = {}, match.captures(text)
+    for name_template, value_template in match.rule.set.items():
         name, value = _fill(name_template, captures), _fill(value_template, captures)
         if name and value:
             facts[name] = value
@@ -213,7 +210,7 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
         reports_end=isinstance(item, CrashShape) and item.reports_end,
         reports_success=isinstance(item, CrashShape) and item.reports_success,
         reports_start=isinstance(item, CrashShape) and item.reports_start,
-        tells_waiting=isinstance(item, Signature) and any("(?P<seq>" in pattern for pattern in item.patterns),
+        shows_waiting=isinstance(item, Signature) and any("(?P<seq>" in pattern for pattern in item.patterns),
         ends_job=isinstance(item, Signature) and item.counts == "last",
         forgeable=isinstance(item, Signature) and item.trust == "anyone",
         yields_to=catalogue.matching(yields_to) - {item.id} if yields_to else frozenset(),
@@ -223,64 +220,57 @@ def _rule(item: Patterned, kind: Kind, catalogue: Catalogue) -> Rule:
 
 def search(
     rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None = None, *, alone: bool = False
-) -> tuple[Outcome, str, Found | None]:
-    """What a rule says to a text; which of its patterns and excuses decided; what was found.
+) -> tuple[Outcome, str, RuleMatch | None]:
+    """The outcome of a rule on a text; which of its patterns and excuses decided; the match.
 
-    A match begins in the first `first` characters, a line with others behind it. `alone`: of those nothing is known yet,
-    and the outcome is "behind" where they decide.
+    A match begins in the first `first` characters, a line with others after it. `alone`: the following lines are unknown,
+    and the outcome is "needs lines" if they decide.
     """
     if quarantine.off and quarantine.is_off(rule.id):
         return "off", "", None
-    if len(text) < LONG_TEXT:
-        return _search(rule, text, source, quarantine, first, alone=alone)
-    started = quarantine.clock()
-    try:
-        return _search(rule, text, source, quarantine, first, alone=alone)
-    finally:
-        quarantine.took(rule.id, rule.id, quarantine.clock() - started)
-
-
-def _search(
-    rule: Rule, text: str, source: SourceKind, quarantine: Quarantine, first: int | None, *, alone: bool
-) -> tuple[Outcome, str, Found | None]:
     line = text if first is None else text[:first]
-    anywhere, amid = source != "kernel" or rule.forgeable or (rule.kind == "shape" and not rule.crash), ""
+    anywhere = source != "kernel" or rule.forgeable or (rule.kind == "shape" and not rule.crash)
+    mid_message = ""
+    started = quarantine.clock() if len(text) >= LONG_TEXT else None
     try:
         for pattern in rule.patterns:
             if alone and not pattern.needs.one_line:
                 if pattern.may_begin_in(text):
-                    return "behind", pattern.pattern, None
+                    return "needs lines", pattern.pattern, None
                 continue
-            found = pattern.find(line if pattern.needs.one_line else text)
-            if not found or found.start() > len(line):
+            match = pattern.find(line if pattern.needs.one_line else text)
+            if not match or match.start() > len(line):
                 continue
-            if not anywhere and (not LEAD.fullmatch(text, 0, found.start()) or _is_of_another_process(found, text)):
-                amid = pattern.pattern
+            if not anywhere and not _is_kernel_message(match, text):
+                mid_message = pattern.pattern
                 continue
             if alone and rule.unless:
-                return "behind", pattern.pattern, None
+                return "needs lines", pattern.pattern, None
             for excuse in rule.unless:
                 if excuse.find(text):
                     return "unless", excuse.pattern, None
-            return "matched", pattern.pattern, Found(rule, found.start(), tuple(_groups(found)))
+            return "matched", pattern.pattern, RuleMatch(rule, match.start(), tuple(_groups(match)))
     except TimeoutError:
         quarantine.ran_out(rule.id, rule.id)
         return "timeout", "", None
-    return ("amid", amid, None) if amid else ("no pattern", "", None)
+    finally:
+        if started is not None:
+            quarantine.took(rule.id, rule.id, quarantine.clock() - started)
+    return ("mid-message", mid_message, None) if mid_message else ("no pattern", "", None)
 
 
-def _is_of_another_process(found: regex.Match[str], text: str) -> bool:
-    """Whether a record begins with a process's name, and what was found in it is not about that process."""
-    begun = PROCESS.match(text)
-    if begun is None:
+def _is_kernel_message(match: regex.Match[str], text: str) -> bool:
+    """Whether a match begins where a kernel message does. If that begins with a process's name, the match is about it."""
+    if not LEAD.fullmatch(text, 0, match.start()):
         return False
-    return "process" not in found.re.groupindex or found.start("process") != begun.start("comm")
+    process = PROCESS.match(text)
+    return process is None or ("process" in match.re.groupindex and match.start("process") == process.start("comm"))
 
 
-def _groups(found: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
+def _groups(match: regex.Match[str]) -> Iterator[tuple[str, str, int, int]]:
     """The groups that took part. One named `emitter__torch` says by its name alone what it stands for: emitter = torch."""
-    for group in found.re.groupindex:
-        start, stop = found.span(group)
+    for group in match.re.groupindex:
+        start, stop = match.span(group)
         if stop > start:
             name, _, constant = group.partition("__")
             yield name, constant, start, stop

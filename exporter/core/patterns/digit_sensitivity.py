@@ -1,10 +1,9 @@
-"""Digit sensitivity: which runs of digits of a text patterns look at. Texts that differ only in other runs share a verdict.
+"""Digit sensitivity: the runs of digits that affect what patterns find in a text. Other runs may differ.
 
-A flood of page faults has another pid and another `0x7f3a5c000000` in each line, of any length. What a pattern asks of
-them depends on how far it comes: `Xid .*: 79, ` looks at one number of a line with an Xid, and at none of any other. So a
-pattern is followed through the text with all its ways at once, as sets of places in the bits of integers. A run is open
-at first: one or more characters of its kind. A way that asks more of it is in doubt from there on. Where such a way
-comes to the pattern's end, the length of the run is taken as known, then its characters, until nothing is in doubt.
+A flood of page faults has another pid and another `0x7f3a5c000000` in each line, of any length. What a pattern tests of
+them depends on the text: `Xid .*: 79, ` tests one number of a line with an Xid, and none of any other line. All runs are
+open at first. Where a path that has tested an open run reaches the pattern's end, the run's length is fixed, then its
+characters, until the pattern's end is certain or out of reach. Picture and example: docs/internals/matching.md.
 """
 
 from __future__ import annotations
@@ -14,155 +13,157 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from exporter.core.patterns.expression import Expression
-from exporter.core.patterns.look import MAX_STEPS, REFERS, Look, follow, parsed
-from exporter.core.patterns.masks import NOTHING, Looked
-from exporter.core.patterns.open_text import OpenText, Unclear, Ways
+from exporter.core.patterns.masks import NONE_SENSITIVE, SensitiveRuns
+from exporter.core.patterns.open_text import Frontier, OpenText, Unclear
+from exporter.core.patterns.pattern_walk import MAX_STEPS, REFERS, PatternWalk, parsed, walk
 from exporter.core.patterns.required_literals import Needs
 from exporter.core.patterns.syntax import Unreadable
 
 
-def looked_at(expressions: Iterable[Expression], text: str, known: Looked = NOTHING, *, whole: bool = True) -> Looked:
-    """What some pattern looks at in an ASCII text, with what is known to be looked at.
+def searched(
+    expressions: Iterable[Expression], text: str, sensitive: SensitiveRuns = NONE_SENSITIVE, *, whole: bool = True
+) -> SensitiveRuns:
+    """The runs of an ASCII text that affect a search for some patterns, with those that are `sensitive` already.
 
-    A pattern finds the same in all texts of this mask in which this is the same. Not `whole`: it is searched for in a part
-    of the text, too.
+    A pattern finds the same in all texts of the mask that agree in them. Not `whole`: also in a part of the text.
     """
-    seen, lower = OpenText(text, known), OpenText(text, known, lower=True)
+    text_now, lower = OpenText(text, sensitive), OpenText(text, sensitive, lower=True)
     for one in expressions:
-        if not _may_hold(lower if one.needs.ignore_case else seen, one.needs):
+        if not _may_have_needed(lower if one.needs.ignore_case else text_now, one.needs):
             continue
-        found = _found_at(one, text) if whole else None
-        if follow(one.pattern, seen, _starts(one.pattern, seen, found))[0].perhaps:
-            known = _looked_at(one.pattern, text, known, found)
-            seen, lower = OpenText(text, known), OpenText(text, known, lower=True)
-    return known
+        match_start = _match_start(one, text) if whole else None
+        if walk(one.pattern, text_now, _starts(one.pattern, text_now, match_start))[0].possible:
+            sensitive = _refined(one.pattern, text, sensitive, match_start)
+            text_now, lower = OpenText(text, sensitive), OpenText(text, sensitive, lower=True)
+    return sensitive
 
 
-def looked_at_start(pattern: str, text: str, known: Looked) -> Looked:
-    """The same of a pattern that is only found at a text's beginning."""
-    return _looked_at(pattern, text, known, -1)
+def searched_at_start(pattern: str, text: str, sensitive: SensitiveRuns) -> SensitiveRuns:
+    """The same for a pattern that is only searched for at a text's beginning."""
+    return _refined(pattern, text, sensitive, -1)
 
 
-def _found_at(one: Expression, text: str) -> int | None:
+def _match_start(one: Expression, text: str) -> int | None:
     try:
-        found = one.find(text)
+        match = one.find(text)
     except TimeoutError:
         return None
-    return found.start() if found else None
+    return match.start() if match else None
 
 
-def _starts(pattern: str, text: OpenText, found: int | None) -> Ways:
-    """Where a match may begin: where it is surely `found`, none further behind is. -1: at the beginning only."""
-    if found == -1:
-        return Ways(1)
-    if found is not None and (place := text.place(found)) >= 0:
-        come, _ = follow(pattern, text, Ways(1 << place))
-        if come.surely and not come.perhaps:
-            return text.anywhere(found)
-    return text.anywhere()
+def _starts(pattern: str, text: OpenText, match_start: int | None) -> Frontier:
+    """Where a match may begin: not after one that is certain. `match_start` -1: at the beginning only."""
+    if match_start == -1:
+        return Frontier(1)
+    if match_start is not None and (state := text.state(match_start)) >= 0:
+        after, _ = walk(pattern, text, Frontier(1 << state))
+        if after.certain and not after.possible:
+            return text.all_starts(match_start)
+    return text.all_starts()
 
 
-def _looked_at(pattern: str, text: str, known: Looked, found: int | None) -> Looked:
-    """What is looked at, with the runs without which a pattern is in doubt."""
+def _refined(pattern: str, text: str, initial: SensitiveRuns, match_start: int | None) -> SensitiveRuns:
+    """The sensitive runs with those without which it is unclear what the pattern finds."""
 
-    def through(looked: Looked) -> tuple[OpenText, Ways, Look]:
-        seen = OpenText(text, looked)
-        return seen, *follow(pattern, seen, _starts(pattern, seen, found))
+    def after(sensitive: SensitiveRuns) -> tuple[OpenText, Frontier, PatternWalk]:
+        open_text = OpenText(text, sensitive)
+        return open_text, *walk(pattern, open_text, _starts(pattern, open_text, match_start))
 
-    looked, steps = known, 0
+    sensitive, steps = initial, 0
     while True:
-        seen, come, look = through(looked)
-        if not come.perhaps or not seen.open:
+        open_text, end, walker = after(sensitive)
+        if not end.possible or not open_text.open:
             break
-        looked = seen.closer(looked, look.unknown or look.asked)
-        steps = max(steps, look.steps)
-    if steps * (len(looked.sized) + len(looked.kept)) > MAX_STEPS:
-        return looked
-    for run in sorted((looked.sized - known.sized) | (looked.kept - known.kept)):
-        less = Looked(looked.sized - {run}, looked.kept - {run}) | known
-        for fewer in (less, less.sizing([run]))[: 1 + (run in looked.kept)]:
-            if not through(fewer)[1].perhaps:
-                looked = fewer
+        sensitive = open_text.refine(sensitive, walker.referred or walker.tested)
+        steps = max(steps, walker.steps)
+    if steps * (len(sensitive.lengths) + len(sensitive.characters)) > MAX_STEPS:
+        return sensitive
+    for run in sorted((sensitive.lengths - initial.lengths) | (sensitive.characters - initial.characters)):
+        less = SensitiveRuns(sensitive.lengths - {run}, sensitive.characters - {run}) | initial
+        for fewer in (less, less.with_lengths([run]))[: 1 + (run in sensitive.characters)]:
+            if not after(fewer)[1].possible:
+                sensitive = fewer
                 break
-    return looked
+    return sensitive
 
 
-def held(literals: Iterable[tuple[str, bool]], text: str, known: Looked = NOTHING) -> Looked:
-    """The same of literals, and whether they ignore case: of which is only asked whether a text holds them."""
+def contained(
+    literals: Iterable[tuple[str, bool]], text: str, sensitive: SensitiveRuns = NONE_SENSITIVE
+) -> SensitiveRuns:
+    """The same for literals, and whether they ignore case: the runs that affect whether the text contains them."""
     texts: dict[bool, OpenText] = {}
     for literal, ignore_case in literals:
         while True:
             if ignore_case not in texts:
-                texts[ignore_case] = OpenText(text, known, lower=ignore_case)
-            come, asked = _spelling(texts[ignore_case], literal)
-            if come.surely or not come.perhaps:
+                texts[ignore_case] = OpenText(text, sensitive, lower=ignore_case)
+            end, tested = _after_literal(texts[ignore_case], literal)
+            if end.certain or not end.possible:
                 break
-            known = texts[ignore_case].closer(known, asked)
+            sensitive = texts[ignore_case].refine(sensitive, tested)
             texts.clear()
-    return known
+    return sensitive
 
 
-def goes_on(pattern: str, text: str, known: Looked, stop: int) -> bool:
-    """Whether a match that begins in the first `stop` characters of an ASCII text may read, or look, on behind its end,
-    whatever its open runs are.
+def may_read_on(pattern: str, text: str, sensitive: SensitiveRuns, stop: int) -> bool:
+    """Whether a match that begins in the first `stop` characters of an ASCII text may read, or look at, what follows the
+    text, whatever its open runs are.
     """
-    seen = OpenText(text, known)
-    look = Look(seen, pattern)
+    open_text = OpenText(text, sensitive)
+    walker = PatternWalk(open_text, pattern)
     try:
         tree = parsed(pattern)
-        look.sequence(list(tree), tree.state.flags, seen.anywhere(stop))
+        walker.sequence(list(tree), tree.state.flags, open_text.all_starts(stop))
     except (Unclear, Unreadable):
         return True
-    return bool(look.reached >> seen.size)
+    return bool(walker.reached >> open_text.size)
 
 
-def referred(expressions: Iterable[Expression], text: str, known: Looked, stop: int) -> Looked:
-    """The same of what groups hold that is asked for again, in matches that begin in the first `stop` characters."""
+def referred_to(expressions: Iterable[Expression], text: str, sensitive: SensitiveRuns, stop: int) -> SensitiveRuns:
+    """The same for the groups that back references repeat, in matches that begin in the first `stop` characters."""
     for one in expressions:
         while REFERS.search(one.pattern):
-            seen = OpenText(text, known)
-            look = follow(one.pattern, seen, seen.anywhere(stop))[1]
-            if not look.unknown:
+            open_text = OpenText(text, sensitive)
+            walker = walk(one.pattern, open_text, open_text.all_starts(stop))[1]
+            if not walker.referred:
                 break
-            known = seen.closer(known, look.unknown)
-    return known
+            sensitive = open_text.refine(sensitive, walker.referred)
+    return sensitive
 
 
-def read_from_start(pattern: str, text: str, known: Looked = NOTHING) -> Looked:
-    """The same of a pattern that reads a text from its beginning, whatever it comes to: all runs that it asks for."""
+def read_from_start(pattern: str, text: str, sensitive: SensitiveRuns = NONE_SENSITIVE) -> SensitiveRuns:
+    """The same for a pattern that reads a text from its beginning, however far: all runs that it tests."""
     while True:
-        seen = OpenText(text, known)
-        come, look = follow(pattern, seen, Ways(1))
-        asked = look.asked | come.surely >> 1 & seen.starts
-        if not asked:
-            return known
-        known = seen.closer(known, asked)
+        open_text = OpenText(text, sensitive)
+        end, walker = walk(pattern, open_text, Frontier(1))
+        tested = walker.tested | end.certain >> 1 & open_text.starts
+        if not tested:
+            return sensitive
+        sensitive = open_text.refine(sensitive, tested)
 
 
-def _may_hold(text: OpenText, needs: Needs) -> bool:
-    """Whether a text holds one literal of each set, were its open runs others."""
-    return all(any(_may_hold_literal(text, literal) for literal in literals) for literals in needs.sets)
+def _may_have_needed(text: OpenText, needs: Needs) -> bool:
+    """Whether a text may contain a literal of each needed set, for some open runs."""
+    return all(any(_may_have(text, literal) for literal in literals) for literals in needs.sets)
 
 
-def _may_hold_literal(text: OpenText, literal: str) -> bool:
+def _may_have(text: OpenText, literal: str) -> bool:
     if literal in text.text:
         return True
-    if not all(piece in text.text for piece in _firm_pieces(literal)):
+    if not all(piece in text.text for piece in _pieces_outside_runs(literal)):
         return False
-    come, _ = _spelling(text, literal)
-    return bool(come)
+    return bool(_after_literal(text, literal)[0])
 
 
-def _spelling(text: OpenText, literal: str) -> tuple[Ways, int]:
-    """Where a literal ends, and which runs it asks for."""
-    look, ways = Look(text), text.anywhere()
+def _after_literal(text: OpenText, literal: str) -> tuple[Frontier, int]:
+    """The frontier after a literal, and the runs that it tests."""
+    walker, frontier = PatternWalk(text), text.all_starts()
     for character in literal:
-        if not ways:
+        if not frontier:
             break
-        ways = look.character(frozenset(character), ways)
-    return ways, look.asked
+        frontier = walker.character(frozenset(character), frontier)
+    return frontier, walker.tested
 
 
 @lru_cache(maxsize=4096)
-def _firm_pieces(literal: str) -> list[str]:
+def _pieces_outside_runs(literal: str) -> list[str]:
     return [piece for piece in re.split("[0-9a-f]+", literal) if piece]

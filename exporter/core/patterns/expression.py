@@ -37,13 +37,13 @@ def search_in_time(compiled: regex.Pattern[str], text: str) -> regex.Match[str] 
 
 
 class Expression:
-    """One pattern. `known` is what it needs, where that has been found out before."""
+    """One pattern. `needed`: what it needs, if that is already known."""
 
     __slots__ = ("_compiled", "_needs", "pattern")
 
-    def __init__(self, pattern: str, known: Needs | None = None) -> None:
+    def __init__(self, pattern: str, needed: Needs | None = None) -> None:
         self.pattern = pattern
-        self._needs = known
+        self._needs = needed
         self._compiled: regex.Pattern[str] | None = None
 
     @property
@@ -54,20 +54,19 @@ class Expression:
         return self._needs
 
     def find(self, text: str) -> regex.Match[str] | None:
-        """Where the pattern is first found. Raises TimeoutError."""
+        """The first match in a text. Raises TimeoutError."""
         needs = self._needs or self.needs
-        return self._search(text) if _holds(text, needs.sets, ignore_case=needs.ignore_case) else None
-
-    def may_begin_in(self, line: str) -> bool:
-        """Whether a match may begin in a line, whatever comes behind it."""
-        return _holds(line, self.needs.first, ignore_case=self.needs.ignore_case)
-
-    def _search(self, text: str) -> regex.Match[str] | None:
+        if not _holds(text, needs.sets, ignore_case=needs.ignore_case):
+            return None
         if self._compiled is None:
             import regex  # takes 12 ms, and most logs need none of it
 
             self._compiled = regex.compile(self.pattern, FLAGS)
         return search_in_time(self._compiled, text)
+
+    def may_begin_in(self, line: str) -> bool:
+        """Whether a match may begin in a line, whatever comes behind it."""
+        return _holds(line, self.needs.first, ignore_case=self.needs.ignore_case)
 
 
 def _holds(text: str, sets: Sequence[Sequence[str]], *, ignore_case: bool) -> bool:

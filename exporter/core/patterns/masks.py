@@ -1,6 +1,6 @@
-"""Masks: a text without its runs of digits, so that a flood of lines with other numbers in each is one.
+"""Masks: a text without its runs of digits, so that all lines of a flood with different numbers have one mask.
 
-Knows no patterns: which runs of a text a pattern looks at is told by `digit_sensitivity`.
+Knows no patterns: `digit_sensitivity` finds the runs of a text that affect a search.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ RUN = re.compile(
 
 
 # By the length of a run: whether it is short, long, or too long.
-_LENGTHS = bytes(0 if length <= SHORT_RUN else 1 if length <= LONGEST_RUN else 2 for length in range(256))
+_LENGTH_KINDS = bytes(0 if length <= SHORT_RUN else 1 if length <= LONGEST_RUN else 2 for length in range(256))
 _TOO_LONG = b"\x02"
 
 Mask = tuple[bytes, tuple[bool, ...], bytes]
 
 
 class Masked(NamedTuple):
-    """A text without its runs. Texts with equal `mask` differ only in runs of the same kind: decimal or not, short or long."""
+    """A text without its runs. Texts of one mask differ only in runs of the same kind: decimal or not, short or long."""
 
     mask: Mask
     runs: list[bytes]
 
-    def then(self, line: Masked) -> Masked:
+    def with_line(self, line: Masked) -> Masked:
         """The mask and the runs of both texts, with a newline between them."""
         texts, decimal, lengths = self.mask
         mask = (texts + b"\n" + line.mask[0], decimal + line.mask[1], lengths + line.mask[2])
@@ -44,46 +44,45 @@ def masked(text: bytes) -> Masked | None:
     """The mask and the runs of an ASCII text; None if a run is too long."""
     parts = RUN.split(text)
     runs = parts[1::2]
-    lengths = bytes(map(len, runs)).translate(_LENGTHS)
+    lengths = bytes(map(len, runs)).translate(_LENGTH_KINDS)
     if _TOO_LONG in lengths:
         return None
     return Masked((b"\xff".join(parts[::2]), tuple(map(bytes.isdigit, runs)), lengths), runs)
 
 
 def run_spans(text: bytes) -> list[tuple[int, int]]:
-    """Where the digits of a text's runs lie."""
-    return [(found.start() + found[0].startswith(b"x"), found.end()) for found in RUN.finditer(text)]
+    """The start and end of each run's digits."""
+    return [(match.start() + match[0].startswith(b"x"), match.end()) for match in RUN.finditer(text)]
 
 
 def run_ends(text: bytes) -> list[int]:
-    """Where the runs of a text end."""
     return [stop for _, stop in run_spans(text)]
 
 
-class Looked(NamedTuple):
-    """Of which runs of a text, by number, the length matters, and of which the characters do."""
+class SensitiveRuns(NamedTuple):
+    """The runs of a text, by number, that affect a search: by their length, or by their characters."""
 
-    sized: frozenset[int] = frozenset()
-    kept: frozenset[int] = frozenset()
+    lengths: frozenset[int] = frozenset()
+    characters: frozenset[int] = frozenset()
 
-    def __or__(self, other: Looked) -> Looked:
-        kept = self.kept | other.kept
-        return Looked((self.sized | other.sized) - kept, kept)
+    def __or__(self, other: SensitiveRuns) -> SensitiveRuns:
+        characters = self.characters | other.characters
+        return SensitiveRuns((self.lengths | other.lengths) - characters, characters)
 
-    def sizing(self, runs: Iterable[int]) -> Looked:
-        """The same, and the lengths of more runs matter."""
-        return self | Looked(frozenset(runs))
+    def with_lengths(self, runs: Iterable[int]) -> SensitiveRuns:
+        """These, and the lengths of more runs."""
+        return self | SensitiveRuns(frozenset(runs))
 
-    def reader(self) -> Callable[[list[bytes]], Hashable]:
-        """A function of runs that gives what matters of them."""
-        kept, sized = sorted(self.kept), sorted(self.sized)
-        if not sized:
-            return itemgetter(*kept) if kept else _nothing
-        return lambda runs: (*[runs[n] for n in kept], *[len(runs[n]) for n in sized])
+    def key_function(self) -> Callable[[list[bytes]], Hashable]:
+        """A function of runs that gives the key of a text in a cache."""
+        characters, lengths = sorted(self.characters), sorted(self.lengths)
+        if not lengths:
+            return itemgetter(*characters) if characters else _nothing
+        return lambda runs: (*[runs[n] for n in characters], *[len(runs[n]) for n in lengths])
 
 
 def _nothing(_runs: list[bytes]) -> None:
     return None
 
 
-NOTHING = Looked()
+NONE_SENSITIVE = SensitiveRuns()

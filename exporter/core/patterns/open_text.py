@@ -1,6 +1,9 @@
-"""A text whose runs of digits are open: of any length, of any characters of their kind. Where patterns come to in it.
+"""A text whose runs of digits are open: an automaton that accepts all texts of a mask.
 
-Knows no patterns: `digit_sensitivity` follows them through it.
+A state is a position between characters, a frontier a set of states as the bits of an integer: where the paths of a search
+have come to.
+
+Knows no patterns: `pattern_walk` follows them through it.
 """
 
 from __future__ import annotations
@@ -10,74 +13,76 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from exporter.core.patterns.masks import LONGEST_RUN, RUN, SHORT_RUN, Looked
+from exporter.core.patterns.masks import LONGEST_RUN, RUN, SHORT_RUN, SensitiveRuns
 from exporter.core.patterns.regex_safety import Class
 from exporter.core.patterns.syntax import sre
 
 DECIMAL, HEXADECIMAL = frozenset("0123456789"), frozenset("0123456789abcdef")
 
-_AT = {
+_ANCHORS = {
     sre.AT_BEGINNING_STRING: r"\A", sre.AT_BEGINNING: r"^", sre.AT_END: r"$", sre.AT_END_STRING: r"\Z",
     sre.AT_BOUNDARY: r"\b", sre.AT_NON_BOUNDARY: r"\B",
 }  # fmt: skip
 
 
-class Ways(NamedTuple):
-    """Where ways have come to: those that come there whatever the open runs are, and those that perhaps do.
+class Frontier(NamedTuple):
+    """The states that the paths of a search have reached.
 
-    `later` and `early` are places within runs. Of a `later` one the run's start, of an `early` one its end is a place that
-    is as far and tried first.
+    `certain`: reached whatever the open runs are. `possible`: reached for some runs. The other two are certain states inside
+    a run, of paths that are tried only after another: `after_start` after the path at the run's start (a lazy loop),
+    `before_end` after the path at its end (a greedy loop).
     """
 
-    surely: int
-    perhaps: int = 0
-    later: int = 0
-    early: int = 0
+    certain: int
+    possible: int = 0
+    after_start: int = 0
+    before_end: int = 0
 
-    def __or__(self, other: Ways) -> Ways:
-        return Ways(
-            self.surely | other.surely,
-            self.perhaps | other.perhaps,
-            self.later | other.later,
-            self.early | other.early,
+    def __or__(self, other: Frontier) -> Frontier:
+        return Frontier(
+            self.certain | other.certain,
+            self.possible | other.possible,
+            self.after_start | other.after_start,
+            self.before_end | other.before_end,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.surely or self.perhaps or self.later or self.early)
+        return bool(self.certain or self.possible or self.after_start or self.before_end)
 
     @property
-    def places(self) -> int:
-        return self.surely | self.perhaps | self.later | self.early
+    def states(self) -> int:
+        return self.certain | self.possible | self.after_start | self.before_end
 
-    def in_doubt(self) -> Ways:
-        return Ways(0, self.places)
+    def as_possible(self) -> Frontier:
+        return Frontier(0, self.states)
 
 
 class OpenText:
-    """A text as a row of places. Of an open run only its kind is known, and it has four: its start, behind one character,
-    further within, its end. Of a sized run each character has its place.
+    """A text as a row of states. An open run has four: its start, after one character, further inside, its end.
+
+    A run of which the length is sensitive has a state for each character, which may be any of its kind.
     """
 
-    def __init__(self, text: str, looked: Looked, *, lower: bool = False) -> None:
+    def __init__(self, text: str, sensitive: SensitiveRuns, *, lower: bool = False) -> None:
         self.text = text.lower() if lower else text
-        self._run_at: dict[int, int] = {}  # by the places of open and sized runs
-        self._boundary: list[int] = []  # by the positions in the text; within an open run -1
-        self._places: dict[str, int] = {}
+        self._run_at: dict[int, int] = {}  # by the states before their characters
+        self._boundary: list[int] = []  # the states of positions in the text; -1 inside an open run
+        self._states_of: dict[str, int] = {}
         self._sized = {DECIMAL: 0, HEXADECIMAL: 0}
         self._starts = {DECIMAL: 0, HEXADECIMAL: 0}
-        self.least, self.most = [0], [0]  # characters before a place
+        self.least, self.most = [0], [0]  # characters before each state
         at = 0
-        for number, found in enumerate(RUN.finditer(text.encode())):
-            start = found.start() + found[0].startswith(b"x")
+        for number, match in enumerate(RUN.finditer(text.encode())):
+            start = match.start() + match[0].startswith(b"x")
             self._fixed(self.text[at:start])
-            at = found.end()
-            kind = DECIMAL if found[0].isdigit() else HEXADECIMAL
-            if number in looked.kept:
+            at = match.end()
+            kind = DECIMAL if match[0].isdigit() else HEXADECIMAL
+            if number in sensitive.characters:
                 self._fixed(self.text[start:at])
-            elif number in looked.sized:
+            elif number in sensitive.lengths:
                 self._sized_run(number, kind, at - start)
             else:
-                self._open_run(number, kind, at - start, start - found.start())
+                self._open_run(number, kind, at - start, start - match.start())
         self._fixed(self.text[at:])
         self.size = len(self.least) - 1
         self._boundary.append(self.size)
@@ -86,28 +91,28 @@ class OpenText:
         self.within = self.starts << 1 | self.inside
         self.open = self.starts | self._sized[DECIMAL] | self._sized[HEXADECIMAL]
         self._accepted: dict[Class, Accepted] = {}
-        self._at: dict[Any, int] = {}
+        self._anchors: dict[Any, int] = {}
 
     def _fixed(self, text: str) -> None:
         for character in text:
-            place = len(self.least) - 1
-            self._boundary.append(place)
-            self._places[character] = self._places.get(character, 0) | 1 << place
+            state = len(self.least) - 1
+            self._boundary.append(state)
+            self._states_of[character] = self._states_of.get(character, 0) | 1 << state
             self._step(1, 1)
 
     def _sized_run(self, number: int, kind: Class, length: int) -> None:
         for _ in range(length):
-            place = len(self.least) - 1
-            self._boundary.append(place)
-            self._run_at[place] = number
-            self._sized[kind] |= 1 << place
+            state = len(self.least) - 1
+            self._boundary.append(state)
+            self._run_at[state] = number
+            self._sized[kind] |= 1 << state
             self._step(1, 1)
 
     def _open_run(self, number: int, kind: Class, length: int, before: int) -> None:
-        place = len(self.least) - 1
-        self._boundary += [place] + [-1] * (length - 1)
-        self._run_at[place] = number
-        self._starts[kind] |= 1 << place
+        state = len(self.least) - 1
+        self._boundary += [state] + [-1] * (length - 1)
+        self._run_at[state] = number
+        self._starts[kind] |= 1 << state
         short = SHORT_RUN - before
         least, most = (1, short) if length <= short else (short + 1, LONGEST_RUN - before)
         self._step(1, 1)
@@ -118,106 +123,106 @@ class OpenText:
         self.least.append(self.least[-1] + least)
         self.most.append(self.most[-1] + most)
 
-    def place(self, position: int) -> int:
-        """The place of a position in the text; -1 within an open run."""
+    def state(self, position: int) -> int:
+        """The state of a position in the text; -1 inside an open run."""
         return self._boundary[position]
 
-    def spelt(self, start: int, stop: int) -> str | None:
-        """The characters between two places; None if there is an open run."""
+    def literal_between(self, start: int, stop: int) -> str | None:
+        """The characters between two states; None if there is an open run."""
         if range_of(start, stop - 1) & (self.open | self.within):
             return None
         return self.text[self._boundary.index(start) : self._boundary.index(stop)]
 
-    def anywhere(self, stop: int | None = None) -> Ways:
-        """The ways that begin at any place, up to a position in the text."""
+    def all_starts(self, stop: int | None = None) -> Frontier:
+        """The frontier of a search that may begin anywhere, up to a position in the text."""
         last = self.size if stop is None else self._boundary[stop]
-        places = range_of(0, last)
-        return Ways(places & ~self.within, later=places & self.inside)
+        states = range_of(0, last)
+        return Frontier(states & ~self.within, after_start=states & self.inside)
 
-    def closer(self, looked: Looked, asked: int) -> Looked:
-        """What is looked at if some runs, which have these places, are looked at more closely."""
-        sized = {self._run_at[place] for place in places_of(asked & self.starts)}
-        kept = {self._run_at[place] for place in places_of(asked & self.open & ~self.starts)}
-        if not sized | kept:
-            kept = set(self._run_at.values())
-        return looked | Looked(frozenset(sized), frozenset(kept))
+    def refine(self, sensitive: SensitiveRuns, tested: int) -> SensitiveRuns:
+        """The sensitive runs with the tested ones: of open runs the length, of others the characters."""
+        lengths = {self._run_at[state] for state in states_in(tested & self.starts)}
+        characters = {self._run_at[state] for state in states_in(tested & self.open & ~self.starts)}
+        if not lengths | characters:
+            characters = set(self._run_at.values())
+        return sensitive | SensitiveRuns(frozenset(lengths), frozenset(characters))
 
-    def accepted(self, some: Class) -> Accepted:
-        """What a class of characters reads."""
-        if some not in self._accepted:
-            surely = perhaps = full = partly = 0
-            for character, places in self._places.items():
-                if character in some:
-                    surely |= places
+    def accepted(self, characters_read: Class) -> Accepted:
+        """What a class of characters reads, cached."""
+        if characters_read not in self._accepted:
+            certain = possible = full = partial = 0
+            for character, states in self._states_of.items():
+                if character in characters_read:
+                    certain |= states
             for kind in (DECIMAL, HEXADECIMAL):
-                if kind <= some:
-                    surely |= self._sized[kind]
+                if kind <= characters_read:
+                    certain |= self._sized[kind]
                     full |= self._starts[kind]
-                elif kind & some:
-                    perhaps |= self._sized[kind]
-                    partly |= self._starts[kind]
-            self._accepted[some] = Accepted(self, surely, perhaps, full, partly)
-        return self._accepted[some]
+                elif kind & characters_read:
+                    possible |= self._sized[kind]
+                    partial |= self._starts[kind]
+            self._accepted[characters_read] = Accepted(self, certain, possible, full, partial)
+        return self._accepted[characters_read]
 
-    def at(self, where: Any) -> int:
-        """The places that are a line's beginning, a word's boundary or the like, which no run changes."""
-        if where not in self._at:
-            if where not in _AT:
+    def anchor_states(self, anchor: Any) -> int:
+        """The states at which an anchor such as ^ or \\b holds, outside open runs."""
+        if anchor not in self._anchors:
+            if anchor not in _ANCHORS:
                 raise Unclear
-            found = (self._boundary[one.start()] for one in re.finditer(_AT[where], self.text, re.MULTILINE))
-            self._at[where] = bits_of(place for place in found if place >= 0)
-        return self._at[where]
+            match = (self._boundary[one.start()] for one in re.finditer(_ANCHORS[anchor], self.text, re.MULTILINE))
+            self._anchors[anchor] = bits_of(state for state in match if state >= 0)
+        return self._anchors[anchor]
 
 
 class Unclear(Exception):
-    """A pattern has a node that is not followed, or takes too long."""
+    """A pattern has a node that is not simulated, or takes too many steps."""
 
 
 class Accepted:
-    """What a class of characters reads of a text: which characters surely and perhaps, which open runs fully and partly."""
+    """What a class of characters reads of a text: `certain` and `possible` characters, `full` and `partial` open runs."""
 
-    def __init__(self, text: OpenText, surely: int, perhaps: int, full: int, partly: int) -> None:
-        self.surely, self.perhaps, self.full, self.partly = surely, perhaps, full, partly
+    def __init__(self, text: OpenText, certain: int, possible: int, full: int, partial: int) -> None:
+        self.certain, self.possible, self.full, self.partial = certain, possible, full, partial
         self._text = text
 
     @cached_property
     def ends(self) -> list[int]:
-        """By the places, how far a loop surely reads."""
-        return self._ends(self.surely | self.full)
+        """For each state, how far a loop certainly reads."""
+        return self._ends(self.certain | self.full)
 
     @cached_property
-    def may_end(self) -> list[int]:
-        """By the places, how far a loop perhaps reads."""
-        if not self.perhaps | self.partly:
+    def possible_ends(self) -> list[int]:
+        """For each state, how far a loop possibly reads."""
+        if not self.possible | self.partial:
             return self.ends
-        return self._ends(self.surely | self.full | self.perhaps | self.partly)
+        return self._ends(self.certain | self.full | self.possible | self.partial)
 
     def _ends(self, read: int) -> list[int]:
         text, size = self._text, self._text.size
         read |= (read & text.starts) << 1 | (read & text.starts) << 2
         ends = [size] * (size + 1)
         end = size
-        for place in range(size - 1, -1, -1):
-            if not read >> place & 1:
-                end = place
-            ends[place] = end
+        for state in range(size - 1, -1, -1):
+            if not read >> state & 1:
+                end = state
+            ends[state] = end
         return ends
 
 
-def bits_of(places: Iterable[int]) -> int:
+def bits_of(states: Iterable[int]) -> int:
     bits = 0
-    for place in places:
-        bits |= 1 << place
+    for state in states:
+        bits |= 1 << state
     return bits
 
 
 def range_of(first: int, last: int) -> int:
-    """The places from the first to the last."""
+    """The bits from the first to the last."""
     return (1 << last + 1) - (1 << first) if first <= last else 0
 
 
-def places_of(bits: int) -> Iterator[int]:
-    """The places that bits stand for, ascending."""
+def states_in(bits: int) -> Iterator[int]:
+    """The states that bits stand for, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -2,7 +2,7 @@
 
 `(?:\\w+ ?)+x` reads "aa" as one word or as two; where no x follows, a backtracking engine tries all 2^n ways. Exact for
 what is regular: a loop is exponential if, and only if, its automaton has two paths of one text from a position to a
-position (Weber and Seidl 1991). A look-around counts as empty, what is matched atomically as read in one way.
+position (Weber and Seidl 1991). A look-around counts as empty, an atomic match as read in one way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ambiguous_loop(pattern: str) -> str | None:
         loop = Loop()
         whole = loop.sequence(body, flags)
         loop.join(whole.last, whole.first)
-        if len(loop.classes) <= MAX_POSITIONS and (text := loop.read_in_two_ways()):
+        if len(loop.classes) <= MAX_POSITIONS and (text := loop.ambiguous_text()):
             return text
     return None
 
@@ -86,7 +86,7 @@ class Loop:
         for position in last:
             self.follow[position].extend(first)
 
-    def read_in_two_ways(self) -> str | None:
+    def ambiguous_text(self) -> str | None:
         """The shortest text of two paths that part and meet again. All positions lie on one cycle, the loop itself."""
         queue: list[tuple[int, int, str]] = []
         seen: set[tuple[int, int]] = set()
@@ -163,7 +163,7 @@ def _characters(op: Any, arg: Any, flags: int) -> Class:
     if op is sre.IN:
         negated = (sre.NEGATE, None) in arg
         members = frozenset[str]().union(
-            *(characters(kind, what, flags) for kind, what in arg if kind is not sre.NEGATE)
+            *(characters(kind, value, flags) for kind, value in arg if kind is not sre.NEGATE)
         )
         return frozenset(CHARACTERS) - members | _other_than(arg) if negated else members
     if op is sre.NOT_LITERAL:
@@ -182,7 +182,7 @@ def _characters(op: Any, arg: Any, flags: int) -> Class:
 
 def _other_than(members: Any) -> Class:
     """What a negated class reads beyond ASCII: all but its categories, for it names single characters of many."""
-    excluded = frozenset[str]().union(*(_of_category(what) for kind, what in members if kind is sre.CATEGORY))
+    excluded = frozenset[str]().union(*(_of_category(value) for kind, value in members if kind is sre.CATEGORY))
     return _BEYOND - excluded
 
 

@@ -84,11 +84,11 @@ def needs(pattern: str) -> Needs:
     any_case = _any_case(parsed)
 
     def best(how: _Reading) -> list[list[str]]:
-        sets = {found for found in _of_sequence(list(parsed), how) if len(found) <= MAX_NEED_CHOICES}
+        sets = {literals for literals in _of_sequence(list(parsed), how) if len(literals) <= MAX_NEED_CHOICES}
         if any_case:
-            sets = {frozenset(text.lower() for text in found) for found in sets}
-        longest = sorted(sets, key=lambda found: (-min(map(len, found)), sorted(found)))[:MAX_NEEDS]
-        return [sorted(found) for found in longest]
+            sets = {frozenset(text.lower() for text in literals) for literals in sets}
+        longest = sorted(sets, key=lambda literals: (-min(map(len, literals)), sorted(literals)))[:MAX_NEEDS]
+        return [sorted(literals) for literals in longest]
 
     if _DOT_IS_ANY.search(pattern):
         return Needs(best(_WHOLE), any_case)
@@ -96,23 +96,22 @@ def needs(pattern: str) -> Needs:
 
 
 @lru_cache(MAX_CHECKED)
-def needed_behind(pattern: str) -> frozenset[str] | None:
-    """Literals of which the lines behind a text must hold one to change what `pattern` finds in it; None if they may hold
-    anything. In lower case where the pattern ignores case.
-    """
+def needed_after(pattern: str) -> frozenset[str] | None:
+    """Literals of which the lines after a text must have one to change what `pattern` finds in it; None if any lines may.
+    In lower case where the pattern ignores case."""
     try:
         parsed = parse(pattern)
         if _DOT_IS_ANY.search(pattern) or _repeats_lines(parsed):
             return None
-        found = _behind(list(parsed), [])
+        literals = _after_newlines(list(parsed), [])
     except (Unreadable, NoGate):
         return None
-    return frozenset(map(str.lower, found)) if found and _any_case(parsed) else found
+    return frozenset(map(str.lower, literals)) if literals and _any_case(parsed) else literals
 
 
-def _behind(nodes: Sequence[Any], after: Sequence[Any]) -> frozenset[str]:
+def _after_newlines(nodes: Sequence[Any], after: Sequence[Any]) -> frozenset[str]:
     """What must follow each newline that these nodes may read: in them, or in what comes `after` them."""
-    found = frozenset[str]()
+    literals = frozenset[str]()
     for number, (op, arg) in enumerate(nodes):
         rest = [*nodes[number + 1 :], *after]
         if not _sees_newline(op, arg) or (_is_optional_class(op, arg) and rest == _LINE_END):
@@ -120,31 +119,31 @@ def _behind(nodes: Sequence[Any], after: Sequence[Any]) -> frozenset[str]:
         if op in _UNYIELDING or op is sre.AT:
             raise NoGate
         if op in (sre.ASSERT, sre.ASSERT_NOT):
-            found |= _behind(list(arg[1]), [])
+            literals |= _after_newlines(list(arg[1]), [])
             continue
         parts = inside(op, arg)
         if not parts:  # one character
-            sets = [_pieces(literals) for literals in _of_sequence(rest, _WHOLE)]
-            best = _best((literals for literals in sets if all(literals)), _WHOLE)
+            sets = [_pieces(of_node) for of_node in _of_sequence(rest, _WHOLE)]
+            best = _best((pieces for pieces in sets if all(pieces)), _WHOLE)
             if best is None:
                 raise NoGate
-            found |= best
+            literals |= best
         for part in parts:
-            found |= _behind(list(part), rest)
-    return found
+            literals |= _after_newlines(list(part), rest)
+    return literals
 
 
 @lru_cache(MAX_CHECKED)
 def needed_next(pattern: str, newlines: int) -> frozenset[str] | None:
-    """The same of the first line behind a text, and only of matches that have read so many newlines before it."""
+    """The same for the first line after a text, and only for matches that have read so many newlines before it."""
     try:
         parsed = parse(pattern)
         if _DOT_IS_ANY.search(pattern) or _repeats_lines(parsed):
             return None
-        found, _ = _next(list(parsed), [], _Count(0, 0), newlines)
+        literals, _ = _next(list(parsed), [], _Count(0, 0), newlines)
     except (Unreadable, NoGate):
         return None
-    return frozenset(map(str.lower, found)) if found and _any_case(parsed) else found
+    return frozenset(map(str.lower, literals)) if literals and _any_case(parsed) else literals
 
 
 class _Count(NamedTuple):
@@ -159,9 +158,9 @@ class _Count(NamedTuple):
 
 def _next(nodes: Sequence[Any], after: Sequence[Any], count: _Count, newlines: int) -> tuple[frozenset[str], _Count]:
     """What must follow one newline in its line, if it is the last of so many that these nodes may read; and the count
-    behind them.
+    after them.
     """
-    found = frozenset[str]()
+    literals = frozenset[str]()
     for number, (op, arg) in enumerate(nodes):
         rest = [*nodes[number + 1 :], *after]
         if not _sees_newline(op, arg) or (_is_optional_class(op, arg) and rest == _LINE_END):
@@ -169,18 +168,18 @@ def _next(nodes: Sequence[Any], after: Sequence[Any], count: _Count, newlines: i
         if op is sre.LITERAL:
             count = _Count(count.least + 1, count.most + 1)
             if count.least <= newlines <= count.most:
-                best = _best((literals for literals in _of_sequence(rest, _FIRST) if all(literals)), _FIRST)
+                best = _best((of_node for of_node in _of_sequence(rest, _FIRST) if all(of_node)), _FIRST)
                 if best is None:
                     raise NoGate
-                found |= best
+                literals |= best
         elif op in (sre.SUBPATTERN, sre.BRANCH) or (op in REPEATS and arg[1] == 1 and op not in _UNYIELDING):
             parts = [_next(list(part), rest, count, newlines) for part in inside(op, arg)]
-            found = found.union(*(literals for literals, _ in parts))
-            counts = [behind for _, behind in parts] + ([count] if op in REPEATS and arg[0] == 0 else [])
+            literals = literals.union(*(of_part for of_part, _ in parts))
+            counts = [part_count for _, part_count in parts] + ([count] if op in REPEATS and arg[0] == 0 else [])
             count = reduce(or_, counts)
         else:  # the next line may be one more of those that it reads
             raise NoGate
-    return found, count
+    return literals, count
 
 
 def _is_optional_class(op: Any, arg: Any) -> bool:
@@ -251,12 +250,12 @@ _FIRST = _Reading(lambda character: character not in {10, *_EQUAL_ASCII}, 1, fir
 
 def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
     """All sets of literals that a sequence offers: each of its literal runs, and each of its required parts."""
-    found: list[frozenset[str]] = []
+    literals: list[frozenset[str]] = []
     run: list[str] = []
 
     def close() -> None:
         if run:
-            found.append(frozenset(["".join(run)]))
+            literals.append(frozenset(["".join(run)]))
             run.clear()
 
     for op, arg in _without_groups(nodes):
@@ -268,11 +267,11 @@ def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
         if op is sre.AT:  # a position has no width
             continue
         close()
-        found.extend(_of_node(op, arg, how))
+        literals.extend(_of_node(op, arg, how))
         if how.first_line and how.ends(op, arg):
             break
     close()
-    return found
+    return literals
 
 
 def _without_groups(nodes: Iterable[Any]) -> Iterator[Any]:

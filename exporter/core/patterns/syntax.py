@@ -42,8 +42,8 @@ def parse(pattern: str, *, ignore_case: bool = False) -> Any:
     deepest = max(itertools.accumulate((c == "(") - (c == ")") for c in pattern), default=0)
     if deepest > MAX_DEPTH:
         raise Unreadable(f"nests groups {deepest} deep, over {MAX_DEPTH}; write it flat")
-    if found := _FUZZY.search(_ESCAPE_OR_SET.sub("_", pattern)):
-        raise Unreadable(f"{found[0]} is fuzzy matching, which is not supported; to match a brace, write \\{{")
+    if fuzzy := _FUZZY.search(_ESCAPE_OR_SET.sub("_", pattern)):
+        raise Unreadable(f"{fuzzy[0]} is fuzzy matching, which is not supported; to match a brace, write \\{{")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # `[[:digit:]]`: re and regex read such sets differently

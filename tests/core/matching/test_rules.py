@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from exporter.core.matching.evaluators import Evaluators
 from exporter.core.matching.quarantine import MAX_TIMEOUTS
-from exporter.core.matching.rules import MAX_CAPTURE, Found, Matcher, Verdict, facts_of, gpu_of
-from exporter.core.matching.verdict_cache import Evaluators
+from exporter.core.matching.rules import MAX_CAPTURE, Matcher, RuleMatch, Verdict, facts_of, gpu_of
 from exporter.core.model import SourceKind
 from exporter.core.patterns.required_literals import Gate
 from tests.support.matches import catalogue_of
@@ -29,11 +29,11 @@ def outcomes(matcher: Matcher, text: str, source: SourceKind = "job") -> dict[st
     return {verdict.rule.id: (verdict.outcome, verdict.by) for verdict in traced(matcher, text, source)}
 
 
-def found(matcher: Matcher, text: str, source: SourceKind = "job") -> Found:
+def found(matcher: Matcher, text: str, source: SourceKind = "job") -> RuleMatch:
     """What the one rule of a matcher finds in a line."""
     (verdict,) = traced(matcher, text, source)
-    assert verdict.found
-    return verdict.found
+    assert verdict.match
+    return verdict.match
 
 
 def captures(matcher: Matcher, text: str) -> dict[str, str]:
@@ -96,7 +96,7 @@ def test_a_name_that_a_user_chose_does_not_speak_for_the_kernel(lead: str) -> No
         {id: gpu_fault, sources: [kernel], patterns: ['GPU fault', 'GPU gone'], lines: 2},
         {id: anyones, sources: [kernel], trust: anyone, patterns: ['GPU fault']}]""")
     assert outcomes(faults, f"{lead}GPU fault", "kernel") == {
-        "gpu_fault": ("amid", "GPU fault"),
+        "gpu_fault": ("mid-message", "GPU fault"),
         "anyones": ("matched", "GPU fault"),
     }
 
