@@ -179,20 +179,20 @@ RECORD, OF_DRIVER = "6,{n},12{second}456789,-;", "6,{n},12{second}456789,-,d=+pc
         ("records", RECORD + "fault at 0x7f_{address:04x} of 0000:3b:00", 1),
     ],
 )
-def test_of_a_flood_few_lines_are_looked_at(kind: Kind, line: str, signatures: int) -> None:
-    looked_at, dice = [], random.Random(1)
-    look = ChunkMatcher._matches
+def test_few_lines_of_a_flood_are_evaluated(kind: Kind, line: str, signatures: int) -> None:
+    evaluated, dice = [], random.Random(1)
+    match_whole = ChunkMatcher._match_whole
 
     def counted(work: ChunkMatcher, candidate: Candidate, *, may_wait: bool) -> bool:
-        looked_at.append(candidate)
-        return look(work, candidate, may_wait=may_wait)
+        evaluated.append(candidate)
+        return match_whole(work, candidate, may_wait=may_wait)
 
-    told = ({"n": n, "address": dice.randrange(1 << 16), "rank": n % 8, "second": n // 300} for n in range(3000))
-    log = "".join(f"{line.format(**values)}\n" for values in told).encode()
-    with patch.object(ChunkMatcher, "_matches", counted):
+    fields = ({"n": n, "address": dice.randrange(1 << 16), "rank": n % 8, "second": n // 300} for n in range(3000))
+    log = "".join(f"{line.format(**values)}\n" for values in fields).encode()
+    with patch.object(ChunkMatcher, "_match_whole", counted):
         matches = _read(log, kind, []).matches
     assert sum(match.lines for match in matches) == 3000 * signatures
-    assert len(looked_at) < 500  # most of them to see what digits and addresses are worth
+    assert len(evaluated) < 500  # most of them to find the sensitive runs
     _compare(log, kind, [])
 
 

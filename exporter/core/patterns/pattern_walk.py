@@ -45,6 +45,11 @@ class PatternWalk:
 
     `tested`: the states of runs of which a path needs to know more than their kind. `referred`: of those, the runs in a group
     that a back reference repeats. `reached`: the states that a path has read up to, or looked at.
+
+    An open run that starts in the state s, a bit, takes four, so shifts go from one to the next:
+
+        s        s << 1               s << 2           s << 3
+        start    after one character  further inside   end
     """
 
     def __init__(self, text: OpenText, pattern: str = "") -> None:
@@ -331,11 +336,11 @@ class PatternWalk:
         for distance in range(least, min(most, states.bit_length()) + 1):
             starts |= states >> distance
         if most:
-            following = 0
+            preceding = 0
             for distance in range(1, min(most, states.bit_length()) + 1):
-                following |= states >> distance
-            tested = following & self.text.starts | (following & self.text.within) >> 1 & self.text.starts
-            tested |= (following & self.text.within) >> 2 & self.text.starts
+                preceding |= states >> distance
+            tested = preceding & self.text.starts | (preceding & self.text.within) >> 1 & self.text.starts
+            tested |= (preceding & self.text.within) >> 2 & self.text.starts
             starts &= ~self.text.within
         before, self.tested = self.tested, 0
         self.sequence(body, flags, Frontier(starts))

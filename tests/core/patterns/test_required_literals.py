@@ -20,7 +20,7 @@ from exporter.core.patterns.required_literals import (
     Needs,
     NoGate,
     derive,
-    needed_behind,
+    needed_after,
     needed_next,
     needs,
 )
@@ -271,7 +271,7 @@ def test_a_letter_that_equals_an_ascii_one_is_not_required(letter: str) -> None:
     ],
 )
 def test_what_lines_behind_must_hold_to_change_a_match(pattern: str, expected: set[str] | None) -> None:
-    assert needed_behind(pattern) == expected
+    assert needed_after(pattern) == expected
 
 
 FRAGMENTS = [
@@ -287,7 +287,7 @@ FRAGMENTS = [
     behind=st.text("abA \n", max_size=8),
 )
 def test_lines_without_what_a_match_needs_of_them_do_not_change_it(pattern: str, text: str, behind: str) -> None:
-    needed = needed_behind(pattern)
+    needed = needed_after(pattern)
     behind = behind.lower() if needs(pattern).ignore_case else behind
     assume(needed is not None and not any(literal in behind for literal in needed))
 
