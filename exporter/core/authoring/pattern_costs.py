@@ -61,8 +61,8 @@ def costs(catalogue: Catalogue, clock: Callable[[], float], ids: Collection[str]
     catalogue: loaded with its examples, which are the texts to try.
     """
     items = _items(catalogue)
-    wanted = [(item, pattern) for item, pattern in _patterns(items) if ids is None or item.id in ids]
-    return _measured(catalogue, items, wanted, clock)
+    searched = [(item, pattern) for item, pattern in _patterns(items) if ids is None or item.id in ids]
+    return _measured(catalogue, items, searched, clock)
 
 
 def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], float]) -> Usual:
@@ -75,17 +75,17 @@ def usual(catalogue: Catalogue, besides: Collection[str], clock: Callable[[], fl
 
 def slow(measured: Sequence[PatternCost], than: Usual) -> list[tuple[PatternCost, str]]:
     """The patterns that cost many times the usual, and what to do about each."""
-    found = []
+    findings = []
     for cost in measured:
         if cost.try_seconds > SLOW * than.try_seconds:
             times = cost.try_seconds / than.try_seconds if than.try_seconds else math.inf
             how = f"takes {cost.try_seconds * 1e6:,.0f} µs to try on a line, {times:,.0f} times what others take"
-            found.append((cost, f"{how}; begin the pattern with ^ or a word, and bound or merge its repetitions"))
+            findings.append((cost, f"{how}; begin the pattern with ^ or a word, and bound or merge its repetitions"))
         elif cost.led > COMMON:
             held = ", ".join(map(repr, cost.gates))
             how = f"is tried on {cost.led:.0%} of other signatures' lines, for they hold one of {held}"
-            found.append((cost, f"{how}; write more of the line into the pattern, as a literal"))
-    return found
+            findings.append((cost, f"{how}; write more of the line into the pattern, as a literal"))
+    return findings
 
 
 def literals(catalogue: Catalogue, clock: Callable[[], float]) -> str:
@@ -112,7 +112,7 @@ def _items(catalogue: Catalogue) -> list[Patterned]:
 def _measured(
     catalogue: Catalogue,
     items: Sequence[Patterned],
-    wanted: Sequence[tuple[Patterned, str]],
+    searched: Sequence[tuple[Patterned, str]],
     clock: Callable[[], float],
 ) -> list[PatternCost]:
     texts = [example.text for item in items for example in item.examples]
@@ -126,7 +126,7 @@ def _measured(
             tuple(sorted(gate.literal.decode() for gate in catalogue.gates.get(pattern, ()))),
             _led(item, catalogue.gates.get(pattern, ()), items),
         )
-        for item, pattern in wanted
+        for item, pattern in searched
     ]
     return sorted(measured, key=lambda cost: -cost.try_seconds)
 
