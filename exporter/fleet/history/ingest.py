@@ -57,7 +57,7 @@ class _Batch:
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, path: str, number: int, lines: Iterable[bytes]) -> int:
-        """Check the lines of a file, of which the first one has a number; returns the number behind the last one."""
+        """Check the lines of a file, of which the first one has a number; returns the number after the last one."""
         for line in lines:
             try:
                 record = parse(line) if line.strip() else None
@@ -87,7 +87,7 @@ def fill(
     """
     begin = time.monotonic()
     listing = list_files(folder)
-    known = _cursors(db)
+    cursors = _cursors(db)
     keep_cursors(db, [file.path for file in listing.files])
     read: set[str] = set()
     count = bad = 0
@@ -96,48 +96,49 @@ def fill(
     )
     with TemporaryDirectory(prefix="gpufault-") as scratch:
         path = Path(scratch, "batch.jsonl")
-        pending = [file for file in listing.files if not _is_unchanged(file, known)]
+        pending = [file for file in listing.files if not _is_unchanged(file, cursors)]
         while pending and not stop():
             with path.open("wb") as records:
                 batch = _Batch(records=records)
-                pending = _collect(batch, pending, known, db, is_whole=is_whole)
+                pending = _collect(batch, pending, cursors, db, is_whole=is_whole)
             _store(db, batch, str(path), now)
             count += batch.count
             bad += batch.refused.total()
             read |= {file.path for file in batch.cursors}
-            known = _cursors(db) if pending else known
+            cursors = _cursors(db) if pending else cursors
     set_horizon(db, now)
     return Ingested(files=len(read), records=count, bad_lines=bad, seconds=time.monotonic() - begin)
 
 
-def _is_unchanged(file: Cursor, known: _Known) -> bool:
+def _is_unchanged(file: Cursor, cursors: _StoredCursors) -> bool:
     return any(
-        (cursor.path, cursor.size, cursor.changed) == (file.path, file.size, file.changed) for cursor in known.of(file)
+        (cursor.path, cursor.size, cursor.changed) == (file.path, file.size, file.changed)
+        for cursor in cursors.of(file)
     )
 
 
-class _Known:
+class _StoredCursors:
     """Cursors by identity and by path."""
 
     def __init__(self, cursors: Iterable[Cursor]) -> None:
-        self._found: dict[object, list[Cursor]] = defaultdict(list)
+        self._by_key: dict[object, list[Cursor]] = defaultdict(list)
         for cursor in cursors:
-            self._found[cursor.device, cursor.inode].append(cursor)
-            self._found[cursor.path].append(cursor)
+            self._by_key[cursor.device, cursor.inode].append(cursor)
+            self._by_key[cursor.path].append(cursor)
 
     def of(self, file: Cursor) -> Sequence[Cursor]:
         """The cursors that may be this file's, the likeliest first."""
-        return *self._found.get((file.device, file.inode), ()), *self._found.get(file.path, ())
+        return *self._by_key.get((file.device, file.inode), ()), *self._by_key.get(file.path, ())
 
 
-def _cursors(db: duckdb.DuckDBPyConnection) -> _Known:
+def _cursors(db: duckdb.DuckDBPyConnection) -> _StoredCursors:
     rows = db.execute("SELECT path, device, inode, size, changed, position, lines, tail FROM cursors").fetchall()
     names = ("path", "device", "inode", "size", "changed", "position", "lines", "tail")
-    return _Known(Cursor(**dict(zip(names, row, strict=True))) for row in rows)
+    return _StoredCursors(Cursor(**dict(zip(names, row, strict=True))) for row in rows)
 
 
 def _collect(
-    batch: _Batch, pending: Sequence[Cursor], known: _Known, db: duckdb.DuckDBPyConnection, *, is_whole: bool
+    batch: _Batch, pending: Sequence[Cursor], cursors: _StoredCursors, db: duckdb.DuckDBPyConnection, *, is_whole: bool
 ) -> list[Cursor]:
     """Fill a batch; the files that are left, or have more. A file that fails leaves what others gave as it is."""
     for at, file in enumerate(pending):
@@ -148,7 +149,7 @@ def _collect(
             if not is_growing(file.path):
                 _collect_whole(batch, file, db)
                 continue
-            begin = resume(file, known.of(file))
+            begin = resume(file, cursors.of(file))
             data, after, too_long = new_lines(begin, room, is_whole=is_whole)
         except FileNotFoundError:  # gone since it was listed
             continue
@@ -196,6 +197,11 @@ def _put(
     if whole:
         db.executemany("DELETE FROM gaps WHERE kind = 'damaged_files' AND path = ?", whole)
     _put_gaps(db, gaps, now)
+    finish(db, now, inserted=inserted)
+
+
+def finish(db: duckdb.DuckDBPyConnection, now: float, *, inserted: bool) -> None:
+    """End a transaction that stored records, or what is wrong with them."""
     set_horizon(db, now)
     if inserted:
         roll_up(db)
@@ -229,13 +235,13 @@ def _put_gaps(db: duckdb.DuckDBPyConnection, gaps: Sequence[GapRow], now: float)
     rows: list[list[object]] = []
     row = db.execute("SELECT count(*) FROM gaps").fetchone()
     room = MAX_GAP_ROWS - (row[0] if row else 0)
-    for kind, path, line, count, what in gaps:
+    for kind, path, line, count, message in gaps:
         if kind == "bad_lines" and (line is None or len(rows) >= room):
             more[path] += count
             continue
         if kind != "bad_lines":
             db.execute("DELETE FROM gaps WHERE kind = ? AND path = ?", [kind, path])
-        rows.append([kind, path, line, count, what, now])
+        rows.append([kind, path, line, count, message, now])
     for path, count in more.items():
         same = "FROM gaps WHERE kind = 'bad_lines' AND path = ? AND line IS NULL"
         row = db.execute(f"SELECT sum(count) {same}", [path]).fetchone()

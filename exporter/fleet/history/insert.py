@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import duckdb
 
+from exporter.fleet.history.journal_files import MAX_LINE_BYTES
 from exporter.fleet.history.retention import RAN
 
 MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
@@ -28,7 +29,7 @@ _NAMES = (
 _JOB = {
     "job_user": "user", "account": "account", "job_name": "name", "image": "image", "namespace": "namespace", "pod": "pod",
 }  # fmt: skip
-_LINES = "SELECT json FROM read_ndjson_objects(?, maximum_object_size = 16777216)"  # escaped, a record may be longer
+_LINES = f"SELECT json FROM read_ndjson_objects(?, maximum_object_size = {MAX_LINE_BYTES})"  # escaped, a record may be longer
 
 
 def _double(path: str) -> str:
@@ -48,7 +49,7 @@ CREATE OR REPLACE TEMP TABLE staged AS SELECT row, json, {_FIELD["kind"]} AS kin
 FROM (SELECT row_number() OVER () AS row, json,
     json_extract_string(json, [{", ".join(f"'$.{path}'" for path in _PATHS)}]) AS f FROM ({_LINES}))"""
 
-# A node may write any id, also one of another node's incident: then the second one gets its node's name behind it.
+# A node may write any id, also one of another node's incident: then the second one gets its node's name appended.
 _INCIDENTS = f"""
 CREATE OR REPLACE TEMP TABLE fresh AS SELECT * REPLACE (
     CASE WHEN taken OR row_number() OVER (PARTITION BY id ORDER BY row) > 1 THEN id || '@' || node ELSE id END AS id)
@@ -120,17 +121,17 @@ def insert(db: duckdb.DuckDBPyConnection, path: str, *, now: float) -> None:
 
 def add_over_budget(db: duckdb.DuckDBPyConnection, over: Over, now: float) -> None:
     """Add what was beyond nodes' shares to the gaps."""
-    for (node, what), count in over.items():
-        add_gap(db, KIND, node, count, what, now)
+    for (node, subject), count in over.items():
+        add_gap(db, KIND, node, count, subject, now)
 
 
-def add_gap(db: duckdb.DuckDBPyConnection, kind: str, where: str, count: int, what: str, now: float) -> None:
+def add_gap(db: duckdb.DuckDBPyConnection, kind: str, path: str, count: int, message: str, now: float) -> None:
     """Add a gap. Those of the same kind, place and text are one with their sum."""
-    same = [kind, where, what]
+    same = [kind, path, message]
     row = db.execute("SELECT sum(count) FROM gaps WHERE kind = ? AND path = ? AND what = ?", same).fetchone()
     before = int(row[0]) if row and row[0] is not None else 0
     db.execute("DELETE FROM gaps WHERE kind = ? AND path = ? AND what = ?", same)
-    db.execute(f"INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?, {RAN})", [kind, where, before + count, what, now])
+    db.execute(f"INSERT INTO gaps VALUES (?, ?, NULL, ?, ?, ?, {RAN})", [kind, path, before + count, message, now])
 
 
 OTHER = "other"
@@ -176,8 +177,8 @@ def limit_values(db: duckdb.DuckDBPyConnection, table: str, *, stored: str) -> O
                 > {most}"""
         )
         for node, count in db.execute("SELECT node, sum(count)::BIGINT FROM surplus GROUP BY node").fetchall():
-            what = f"values of {column.replace('_', ' ')} beyond the {most:,} of one node, now `{OTHER}`"
-            over[node, what] += count
+            subject = f"values of {column.replace('_', ' ')} beyond the {most:,} of one node, now `{OTHER}`"
+            over[node, subject] += count
         db.execute(
             f"""UPDATE {table} SET {column} = '{OTHER}' FROM surplus AS s
             WHERE s.node = {table}.node AND s.value = {table}.{column} AND kind = 'incident'"""
@@ -192,12 +193,12 @@ def limit_rows(db: duckdb.DuckDBPyConnection, table: str, *, of: str | None = No
     nodes = db.execute(f"SELECT node FROM {table} {only} GROUP BY node HAVING count(*) > {ROWS[table]}").fetchall()
     for (node,) in nodes:
         keep = f"SELECT rowid FROM {table} WHERE node = $node ORDER BY received DESC, rowid DESC LIMIT {ROWS[table]}"
-        found = db.execute(
+        deleted = db.execute(
             f"DELETE FROM {table} WHERE node = $node AND rowid NOT IN ({keep})", {"node": node}
         ).fetchone()
-        assert found is not None
+        assert deleted is not None
         kind = table.removesuffix("_rows").replace("_", " ")
-        over[node, f"{kind} records beyond those kept of one node, deleted"] += found[0]
+        over[node, f"{kind} records beyond those kept of one node, deleted"] += deleted[0]
     return over
 
 

@@ -97,16 +97,16 @@ def is_growing(path: str) -> bool:
     return path.rpartition(".")[2] not in (*ARCHIVES, "parquet")
 
 
-def resume(file: Cursor, known: Iterable[Cursor]) -> Cursor:
+def resume(file: Cursor, cursors: Iterable[Cursor]) -> Cursor:
     """Where to go on in a file, given the cursors that may be its own; from its start if none is. Raises OSError."""
-    for cursor in known:
+    for cursor in cursors:
         if cursor.position <= file.size and _tail(file.path, cursor.position) == cursor.tail:
             return replace(file, position=cursor.position, lines=cursor.lines, tail=cursor.tail)
     return file
 
 
 def new_lines(file: Cursor, most: int, *, is_whole: bool) -> tuple[bytes, Cursor, bool]:
-    """The next complete lines of a growing file, about `most` bytes at most, and the cursor behind them.
+    """The next complete lines of a growing file, about `most` bytes at most, and the cursor after them.
 
     is_whole: nothing is written to it any more, so its last line may lack a newline. True: a line is longer than
     MAX_LINE_BYTES; a part of it was skipped. Raises OSError.
@@ -143,8 +143,8 @@ def whole_lines(path: str, db: duckdb.DuckDBPyConnection) -> Iterator[bytes]:
         pass
     try:
         rows = db.execute("SELECT to_json(t)::VARCHAR FROM read_parquet(?) AS t", [path])
-        while found := rows.fetchmany(PARQUET_ROWS):
-            yield from (row[0].encode() for row in found)
+        while batch := rows.fetchmany(PARQUET_ROWS):
+            yield from (row[0].encode() for row in batch)
     except duckdb.Error as error:
         raise Damaged(printable(str(error).splitlines()[0][:200])) from error
 

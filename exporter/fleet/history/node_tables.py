@@ -82,8 +82,16 @@ def _rows(records: Iterable[Record], horizon: float) -> Iterator[Row]:
                 id_ = one.id or hashlib.sha256(f"{node} {time} {one.signature} {job}".encode()).hexdigest()[:16]
                 role = one.role if one.role in ("cascade", "context") else "root"
                 verdict = one.verdict if one.verdict in ("infrastructure", "workload") else "unclear"
-                known = (one.signature, one.root_cause or "unknown", verdict, role, job or None, one.gpu, one.caused_by)
-                yield "incidents", (node, id_, time, one.source, *known)
+                columns = (
+                    one.signature,
+                    one.root_cause or "unknown",
+                    verdict,
+                    role,
+                    job or None,
+                    one.gpu,
+                    one.caused_by,
+                )
+                yield "incidents", (node, id_, time, one.source, *columns)
             case FactsRecord() as one:
                 yield "facts", (node, time, json.dumps(one.facts, sort_keys=True))
                 if one.boot and one.boot.id and one.boot.time <= time:

@@ -9,10 +9,9 @@ from tempfile import NamedTemporaryFile
 
 import duckdb
 
-from exporter.fleet.history.ingest import set_horizon, transaction
+from exporter.fleet.history.ingest import finish, transaction
 from exporter.fleet.history.insert import add_gap, insert
 from exporter.fleet.history.retention import RAN
-from exporter.fleet.history.watched import roll_up
 
 MAX_GAPS_A_NODE = 50
 OVERLAP_BYTES = 256  # read again before a cursor; they show whether the journal is still the one that was read
@@ -39,7 +38,7 @@ class PullCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledPart:
-    """Lines of one node, each one record that names this node, the cursor behind them, and gaps (kind, count, what)."""
+    """Lines of one node, each one record that names this node, the cursor after them, and gaps (kind, count, what)."""
 
     node: str
     lines: tuple[bytes, ...]
@@ -80,8 +79,8 @@ def store_parts(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now:
         if len(parts) > 1:
             return {node: bad for part in parts for node, bad in store_parts(db, [part], now).items()}
         (part,) = parts
-        what = f"{len(part.lines)} records cannot be stored: {str(error).splitlines()[0][:200]}"
-        gap = (UNUSABLE, len(part.lines), what)
+        message = f"{len(part.lines)} records cannot be stored: {str(error).splitlines()[0][:200]}"
+        gap = (UNUSABLE, len(part.lines), message)
         with transaction(db):
             _store(db, [PulledPart(node=part.node, lines=(), cursor=part.cursor, gaps=(*part.gaps, gap))], now)
         return {part.node: len(part.lines)}
@@ -131,8 +130,8 @@ def put_spoken(db: duckdb.DuckDBPyConnection, rows: Mapping[str, tuple[str, floa
 def put_refused_names(db: duckdb.DuckDBPyConnection, refused: Mapping[str, str], now: float) -> None:
     """Keep why claims to be a node were refused, by node."""
     with transaction(db):
-        for node, what in refused.items():
-            _put_gaps(db, node, ((REFUSED_NAME, 1, what),), now)
+        for node, reason in refused.items():
+            _put_gaps(db, node, ((REFUSED_NAME, 1, reason),), now)
         db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
 
 
@@ -147,10 +146,7 @@ def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: floa
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
         db.execute(f"INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?, {RAN})", values)
         _put_gaps(db, part.node, part.gaps, now)
-    set_horizon(db, now)
-    if inserted:
-        roll_up(db)
-    db.execute("UPDATE about SET revision = revision + 1, updated = ?", [now])
+    finish(db, now, inserted=inserted)
 
 
 def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
@@ -166,8 +162,8 @@ def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: flo
 
 def _put_gaps(db: duckdb.DuckDBPyConnection, node: str, gaps: Sequence[tuple[str, int, str]], now: float) -> None:
     """Add gaps. Those of the same kind and text are one with their sum; beyond a bound the oldest go."""
-    for kind, count, what in gaps:
-        add_gap(db, kind, node, count, what, now)
+    for kind, count, message in gaps:
+        add_gap(db, kind, node, count, message, now)
     if gaps:
         db.execute(
             """DELETE FROM gaps WHERE path = ? AND rowid NOT IN (

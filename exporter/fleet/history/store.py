@@ -65,9 +65,9 @@ class Store:
     def rows(self, query: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """The rows of a query, by column. From any thread; never waits for the reading of journals."""
         with self._db.cursor() as cursor:
-            found = cursor.execute(query, parameters or {})
-            names = [column[0] for column in found.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            result = cursor.execute(query, parameters or {})
+            names = [column[0] for column in result.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection for several queries; close it. From any thread."""
@@ -92,10 +92,10 @@ class Store:
         """Read the journals once. Raises OSError, duckdb.Error."""
         with self._db.cursor() as cursor:
             if isinstance(source, Path):
-                found = fill(cursor, source, now=self._clock(), stop=self._stop.is_set)
+                ingested = fill(cursor, source, now=self._clock(), stop=self._stop.is_set)
             else:
-                found = source(cursor, self._stop.is_set)
-        self.status = StoreStatus(last=found, time=time.time())
+                ingested = source(cursor, self._stop.is_set)
+        self.status = StoreStatus(last=ingested, time=time.time())
         self.revision = self._read_revision()
 
     def export(self, folder: Path, span: float) -> Path:

@@ -44,7 +44,7 @@ def nodes_meeting_causes(observed: Observed, catalogue: Catalogue) -> Mapping[st
     order = np.argsort(facts.since, kind="stable")
     latest[facts.node[order]] = order
     nodes = np.flatnonzero(latest >= 0)
-    found = {}
+    by_cause = {}
     for cause in catalogue.root_causes.values():
         if cause.when is None or not cause.signatures:
             continue
@@ -59,9 +59,9 @@ def nodes_meeting_causes(observed: Observed, catalogue: Catalogue) -> Mapping[st
         ]
         met = nodes[np.array(meets, dtype=bool)[kind_of.reshape(-1)]]
         if len(met):
-            seen = next((s for s in cause.signatures if s in observed.signatures), cause.signatures[0])
-            found[cause.id] = seen, met.tolist()
-    return found
+            signature = next((s for s in cause.signatures if s in observed.signatures), cause.signatures[0])
+            by_cause[cause.id] = signature, met.tolist()
+    return by_cause
 
 
 def _facts_of(condition: Condition) -> Iterator[str]:

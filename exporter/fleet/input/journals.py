@@ -51,14 +51,14 @@ def journals(folder: Path, *, now: float) -> Iterator[duckdb.DuckDBPyConnection]
     with duckdb.connect() as db:
         schema.create(db)
         db.execute(f"SET threads = {os.cpu_count() or 1}")
-        found = fill(db, folder, now=now, is_whole=True)
+        ingested = fill(db, folder, now=now, is_whole=True)
         set_horizon(db, _own_clock(db, now))
         wrong = db.execute("SELECT path, what FROM gaps ORDER BY kind != 'bad_lines', path, line").fetchall()
-        if not found.files and not wrong:
+        if not ingested.files and not wrong:
             raise NothingToRead(
                 f"{folder}: no journal here; gather *.jsonl of the nodes' journal folders in it, or *.parquet"
             )
-        if not found.records and wrong:
+        if not ingested.records and wrong:
             raise NothingToRead(f"{folder}: journals cannot be read; {wrong[-1][0]}: {wrong[-1][1]}")
         yield db
 
@@ -168,9 +168,9 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         "ORDER BY node, time",
         span,
     ).fetchnumpy()
-    known = db.execute("SELECT node, time, facts FROM facts WHERE time < ? ORDER BY node, time", [end]).fetchall()
+    fact_rows = db.execute("SELECT node, time, facts FROM facts WHERE time < ? ORDER BY node, time", [end]).fetchall()
     beating, beat = np.unique(np.asarray(beats["node"], dtype=object).astype(str), return_inverse=True)
-    nodes = tuple(sorted({*beating.tolist(), *(row[0] for row in rows), *(row[0] for row in known)}))
+    nodes = tuple(sorted({*beating.tolist(), *(row[0] for row in rows), *(row[0] for row in fact_rows)}))
     number = {node: at for at, node in enumerate(nodes)}
     signatures, signature = _numbered([row[2] for row in rows])
     jobs, job = _numbered([row[3] for row in rows])
@@ -178,9 +178,9 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     numbered = {
         kind: _numbered([row[8 + i] for row in rows]) for i, kind in enumerate(("account", "job_name", "image"))
     }
-    workload = {kind: number for kind, (known, number) in numbered.items() if known}
-    names = {"user": users, "job": jobs, **{kind: known for kind, (known, _) in numbered.items() if known}}
-    facts, left_out = rows_of_facts([(number[node], time, text) for node, time, text in known])
+    workload = {kind: number for kind, (texts, number) in numbered.items() if texts}
+    names = {"user": users, "job": jobs, **{kind: texts for kind, (texts, _) in numbered.items() if texts}}
+    facts, left_out = rows_of_facts([(number[node], time, text) for node, time, text in fact_rows])
     return Observed(
         nodes=nodes,
         signatures=signatures,
@@ -201,9 +201,9 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
 
 
 def _numbered(texts: Sequence[str | None]) -> tuple[tuple[str, ...], Ints]:
-    known = tuple(sorted({text for text in texts if text is not None}))
-    number = {text: i for i, text in enumerate(known)}
-    return known, np.array([-1 if text is None else number[text] for text in texts], dtype=np.int64)
+    distinct = tuple(sorted({text for text in texts if text is not None}))
+    number = {text: i for i, text in enumerate(distinct)}
+    return distinct, np.array([-1 if text is None else number[text] for text in texts], dtype=np.int64)
 
 
 def _floats(column: Any) -> Floats:
@@ -274,8 +274,8 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
     cells: list[tuple[Ints, Ints]] = []
     seen: dict[str, tuple[Ints, Ints]] = {}
     for _, _, text in rows:
-        found = seen.get(text)
-        if found is None:
+        cell = seen.get(text)
+        if cell is None:
             fact, code = [], []
             for name, value in json.loads(text).items():
                 index = names.setdefault(name, len(names))
@@ -284,8 +284,8 @@ def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, lis
                 of = values[index]
                 fact.append(index)
                 code.append(of.setdefault(value, len(of)))
-            found = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
-        cells.append(found)
+            cell = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
+        cells.append(cell)
     nodes = np.array([row[0] for row in rows], dtype=np.int64)
     columns, cells, gaps = _most_common(tuple(names), nodes, cells)
     codes = np.full((len(rows), len(columns)), NOT_KNOWN, dtype=np.int32)
@@ -308,9 +308,9 @@ def _most_common(
         fact for _, fact in {(node, fact) for node, cell in zip(nodes, cells, strict=True) for fact in cell[0]}
     )
     most = sorted(by, key=lambda fact: (-by[fact], names[fact]))[:MAX_FACTS]
-    place = np.full(len(names), NOT_KNOWN)
-    place[most] = np.arange(len(most))
-    kept = [(place[facts][left], codes[left]) for facts, codes in cells for left in [place[facts] != NOT_KNOWN]]
+    column_of = np.full(len(names), NOT_KNOWN)
+    column_of[most] = np.arange(len(most))
+    kept = [(column_of[facts][left], codes[left]) for facts, codes in cells for left in [column_of[facts] != NOT_KNOWN]]
     message = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
     return (
         [names[fact] for fact in most],

@@ -37,8 +37,8 @@ def alerts(api: Api, window: Window, selector: str = SELECTOR) -> tuple[Firing, 
     for start, end in itertools.pairwise(edges):  # day by day: an answer of a whole window may have gigabytes
         for series in api.over(query, start, end - 1, max(STEP, (end - start) / MAX_POINTS)):
             seen.setdefault(tuple(sorted(series.labels.items())), []).extend(time for time, _ in series.samples)
-    found = [firing for labels, times in seen.items() for firing in _firings(dict(labels), times, window)]
-    return tuple(sorted(found, key=lambda each: (each.start, each.name, sorted(each.labels.items()))))
+    firings = [firing for labels, times in seen.items() for firing in _firings(dict(labels), times, window)]
+    return tuple(sorted(firings, key=lambda firing: (firing.start, firing.name, sorted(firing.labels.items()))))
 
 
 def are_rules_loaded(api: Api, window: Window) -> bool:

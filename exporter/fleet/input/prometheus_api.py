@@ -81,8 +81,8 @@ class Api:
             raise ValueError(data["status"])
         if data.get("isPartial"):  # VictoriaMetrics
             self.warnings["the answer is partial"] = None
-        self.warnings.update(dict.fromkeys(str(each) for each in data.get("warnings") or ()))
-        return [series for each in data["data"]["result"] if (series := _series(each)).samples]
+        self.warnings.update(dict.fromkeys(str(entry) for entry in data.get("warnings") or ()))
+        return [series for entry in data["data"]["result"] if (series := _series(entry)).samples]
 
 
 def connect(

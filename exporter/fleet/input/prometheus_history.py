@@ -83,14 +83,14 @@ def _beats(
         span = f"{round(end - start)}s"
         # The left end of a range is open, that of a day is not: every scrape falls into one day.
         up = api.at(f"sum by ({node}) (sum_over_time((max by ({node}) (up{{{selector}}}))[{span}:{STEP:g}s]))", end - 1)
-        known = (
+        busy_hours = (
             {}
             if busy is None
             else {s.labels.get(node, ""): s.samples[0][1] for s in api.at(busy.replace("$range", span), end)}
         )
         hours = {s.labels[node]: s.samples[0][1] * STEP / 3600 for s in up if node in s.labels}
         out += [
-            (name, end, min(up_hours, (end - start) / 3600), known.get(name, float("nan")))
+            (name, end, min(up_hours, (end - start) / 3600), busy_hours.get(name, float("nan")))
             for name, up_hours in sorted(hours.items())
             if up_hours > 0
         ]
@@ -115,12 +115,12 @@ def _facts(
         facts.update(sizes)
         offset = f"{round(at - edges[i - 1])}s" if i else None
         come, gone = _difference(api, selector, node, _together({**dict.fromkeys(facts, 0), **sizes}), at, offset)
-        for name, known in come.items():
+        for name, facts_of_node in come.items():
             if name not in before:
-                out.append((name, window.start if i == 0 else at, known))
-            elif known.items() - before[name].items():
+                out.append((name, window.start if i == 0 else at, facts_of_node))
+            elif facts_of_node.items() - before[name].items():
                 changed.add(name)
-            before[name] = {**before.get(name, {}), **known}
+            before[name] = {**before.get(name, {}), **facts_of_node}
         # A node of which all is gone is down: it has not forgotten anything.
         changed.update(name for name, lost in gone.items() if lost.keys() != before.get(name, {}).keys())
     out = [row for row in out if row[0] not in changed]
@@ -213,14 +213,14 @@ def _rises(series: Series) -> Iterator[float]:
 
 
 def _fact_rows(changes: Sequence[tuple[str, float, Mapping[str, str]]], number: Mapping[str, int]) -> FactRows:
-    names = sorted({fact for *_, known in changes for fact in known})
-    values = [sorted({known[fact] for *_, known in changes if fact in known}) for fact in names]
-    place = [{value: i for i, value in enumerate(of)} for of in values]
+    names = sorted({fact for *_, facts in changes for fact in facts})
+    values = [sorted({facts[fact] for *_, facts in changes if fact in facts}) for fact in names]
+    codes_of = [{value: i for i, value in enumerate(of)} for of in values]
     codes = np.full((len(changes), len(names)), NOT_KNOWN, dtype=np.int32)
-    for row, (*_, known) in enumerate(changes):
+    for row, (*_, facts) in enumerate(changes):
         for column, fact in enumerate(names):
-            if fact in known:
-                codes[row, column] = place[column][known[fact]]
+            if fact in facts:
+                codes[row, column] = codes_of[column][facts[fact]]
     return FactRows(
         names=tuple(map(printable, names)), values=tuple(tuple(map(printable, of)) for of in values), codes=codes,
         node=np.array([number[name] for name, *_ in changes], dtype=np.int64),

@@ -40,11 +40,13 @@ class Settled:
 
 def settle(spoken: Mapping[str, Spoken], claims: Mapping[str, str | None], now: float) -> Settled:
     """claims: what the daemon at each listed address says that its node is; None: it does not answer."""
-    looked = max((one.listed for one in spoken.values()), default=now)  # the time that nobody looked does not count
+    last_listed = max(
+        (one.listed for one in spoken.values()), default=now
+    )  # the time that nobody looked does not count
     kept = {
         node: Spoken(one.address, now if one.address in claims else one.listed)
         for node, one in spoken.items()
-        if looked - one.listed < FORGET_SECONDS
+        if last_listed - one.listed < FORGET_SECONDS
     }
     owner = {one.address: node for node, one in kept.items()}
     speakers = {
@@ -60,14 +62,20 @@ def settle(spoken: Mapping[str, Spoken], claims: Mapping[str, str | None], now: 
     accepted: dict[str, str] = {}
     for name, addresses in claimed.items():
         # An address that has spoken for another node may speak for this one only if that node has moved elsewhere.
-        free = [each for each in addresses if each not in owner or claimed.get(owner[each], [each]) != [each]]
+        free = [
+            address
+            for address in addresses
+            if address not in owner or claimed.get(owner[address], [address]) != [address]
+        ]
         if name not in speakers and len(free) == 1:
             accepted[name] = free[0]
         if len(addresses) > 1 or name not in accepted:
-            others = ", ".join(each for each in addresses if accepted.get(name) != each)
+            others = ", ".join(address for address in addresses if accepted.get(name) != address)
             holder = speakers.get(name) or accepted.get(name)
             proven = f", which is at {holder}" if holder else ""
-            before = sorted({owner[each] for each in addresses if each in owner and accepted.get(name) != each})
+            before = sorted(
+                {owner[address] for address in addresses if address in owner and accepted.get(name) != address}
+            )
             past = f"; it has spoken for {', '.join(before)}" if before else ""
             refused[name] = f"{others} claims to be node {name}{proven}{past}; {REMEDY}"
     speakers |= accepted

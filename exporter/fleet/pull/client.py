@@ -62,8 +62,8 @@ def list_segments(base: str, access: NodeAccess, tag: str = "") -> SegmentList |
     if body is None:
         return None
     try:
-        found = json.loads(body)["segments"]
-        segments = tuple(Segment(_number(one["segment"]), _number(one["bytes"])) for one in found[: MAX_SEGMENTS + 1])
+        entries = json.loads(body)["segments"]
+        segments = tuple(Segment(_number(one["segment"]), _number(one["bytes"])) for one in entries[: MAX_SEGMENTS + 1])
     except (ValueError, TypeError, LookupError, RecursionError):
         raise PullFailed("answer", "the list of segments is not readable") from None
     numbers = [one.number for one in segments]

@@ -49,16 +49,16 @@ class Pods:
 
     def nodes_by_address(self) -> dict[str, str]:
         """The node of each address of a pod in the namespace. Raises ValueError, OSError."""
-        found: dict[str, str] = {}
+        nodes: dict[str, str] = {}
         for pod in self._listed():
             spec, status, meta = pod.get("spec") or {}, pod.get("status") or {}, pod.get("metadata") or {}
             node = spec.get("nodeName")
             if not isinstance(node, str) or status.get("phase") in ENDED or meta.get("deletionTimestamp"):
                 continue
-            for each in (status.get("podIP"), *(one.get("ip") for one in status.get("podIPs") or ())):
-                if isinstance(each, str) and found.setdefault(each, node) != node:
-                    raise ValueError(f"pods on two nodes, {found[each]} and {node}, have the address {each}")
-        return found
+            for address in (status.get("podIP"), *(one.get("ip") for one in status.get("podIPs") or ())):
+                if isinstance(address, str) and nodes.setdefault(address, node) != node:
+                    raise ValueError(f"pods on two nodes, {nodes[address]} and {node}, have the address {address}")
+        return nodes
 
     def node_of(self, namespace: str, name: str) -> str | None:
         """The node that a pod is on; None if there is no such pod. Raises ValueError, OSError."""

@@ -114,10 +114,10 @@ class Puller:
             results = self._take()
             for result in results:
                 if isinstance(result, Discovered):
-                    self._found(result)
+                    self._use_discovered(result)
                 elif isinstance(result, _Answer):
                     self._answered(result, parts)
-            size = sum(found.size for _, found in parts.values())
+            size = sum(pulled.size for _, pulled in parts.values())
             if parts and (not results or is_late or size >= BATCH_BYTES or not self._asked):
                 records += self._store(db, parts)
         self._put_status(db, stop)
@@ -145,10 +145,10 @@ class Puller:
             node_headers(config, ())
             return NodeAccess(config.timeout, {}, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
-            what = str(getattr(error, "strerror", None) or error)
+            reason = str(getattr(error, "strerror", None) or error)
             for node in (self._nodes or {}).values():
                 if node.due <= self._monotonic():
-                    self._failed(node, PullFailed("settings", f"a file of pull cannot be read: {what}"))
+                    self._failed(node, PullFailed("settings", f"a file of pull cannot be read: {reason}"))
             return None
 
     def _run(self, job: Job) -> None:
@@ -173,33 +173,33 @@ class Puller:
 
     # -- answers
 
-    def _found(self, found: Discovered) -> None:
+    def _use_discovered(self, discovered: Discovered) -> None:
         assert self._nodes is not None
         now, at = self._clock(), self._monotonic()
         self._finding, self._find_at = False, time.monotonic() + self._config.interval
-        problem = problem_text(found.problems)
+        problem = problem_text(discovered.problems)
         if problem and problem != self.counts.discovery_problem:
             self._log.warning("targets cannot all be found", reason=problem)
-        self.counts.discovery_problem, self.counts.discovery_ok = problem, not found.problems
-        fresh = {node: what for node, what in found.refused.items() if self._refused.get(node) != what}
-        self._refused = found.refused
+        self.counts.discovery_problem, self.counts.discovery_ok = problem, not discovered.problems
+        fresh = {node: reason for node, reason in discovered.refused.items() if self._refused.get(node) != reason}
+        self._refused = discovered.refused
         self._new_refused |= fresh
         self.counts.gaps.update({REFUSED_NAME: len(fresh)} if fresh else {})
-        if found.targets is None:
+        if discovered.targets is None:
             return
-        for name in self._nodes.keys() - found.targets.keys():
+        for name in self._nodes.keys() - discovered.targets.keys():
             self._gone[name] = self._nodes.pop(name)
             self._changed = True
-        for name, target in found.targets.items():
-            known = self._nodes.get(name)
-            if known is None:
+        for name, target in discovered.targets.items():
+            status = self._nodes.get(name)
+            if status is None:
                 earlier = self._gone.pop(name, None)
                 cursor, row = (earlier.cursor, earlier.row) if earlier else (None, None)
                 self._nodes[name] = NodeStatus.new(target, cursor, row, now=now, at=at)
                 self._changed = True
-            elif known.target != target:
-                known.target, known.tag, known.due = target, "", at
-                known.row = replace(known.row, address=target.base)
+            elif status.target != target:
+                status.target, status.tag, status.due = target, "", at
+                status.row = replace(status.row, address=target.base)
 
     def _answered(self, answer: _Answer, parts: dict[str, tuple[PulledPart, Step]]) -> None:
         self._asked.discard(answer.node)
@@ -210,15 +210,15 @@ class Puller:
             assert answer.failure is not None
             self._failed(node, answer.failure)
             return
-        found = answer.step
-        if found.cursor is None or (found.cursor == node.cursor and not found.gaps):
-            self._read(node, found, 0)
+        pulled = answer.step
+        if pulled.cursor is None or (pulled.cursor == node.cursor and not pulled.gaps):
+            self._read(node, pulled, 0)
             return
-        gaps = [(gap.kind, gap.count, gap.message) for gap in found.gaps]
-        for (reason, why), count in found.cleaned.refused.items():
+        gaps = [(gap.kind, gap.count, gap.message) for gap in pulled.gaps]
+        for (reason, why), count in pulled.cleaned.refused.items():
             gaps.append((f"refused_{reason}", count, _REFUSED[reason].format(why=why)))
-        part = PulledPart(node=answer.node, lines=found.cleaned.lines, cursor=found.cursor, gaps=tuple(gaps))
-        parts[answer.node] = part, found
+        part = PulledPart(node=answer.node, lines=pulled.cleaned.lines, cursor=pulled.cursor, gaps=tuple(gaps))
+        parts[answer.node] = part, pulled
 
     def _store(self, db: duckdb.DuckDBPyConnection, parts: dict[str, tuple[PulledPart, Step]]) -> int:
         """Store parts, and let their nodes go on. If that fails, each node goes on at its old cursor."""
@@ -226,30 +226,30 @@ class Puller:
         parts.clear()
         left_out = store_parts(db, [part for part, _ in stored.values()], self._clock())
         assert self._nodes is not None
-        for name, (_, found) in stored.items():
+        for name, (_, pulled) in stored.items():
             if name in self._nodes:
-                self._read(self._nodes[name], found, left_out.get(name, 0))
+                self._read(self._nodes[name], pulled, left_out.get(name, 0))
         return sum(len(part.lines) for part, _ in stored.values())
 
-    def _read(self, node: NodeStatus, found: Step, unusable: int) -> None:
-        refused = found.cleaned.refused.total() + unusable
-        lost = sum(gap.count for gap in found.gaps if gap.kind == DROPPED)
-        self.counts.bytes += found.size
-        self.counts.records += len(found.cleaned.lines) - unusable
-        for (reason, _), count in (*found.cleaned.refused.items(), ((NOT_A_RECORD, ""), unusable)):
+    def _read(self, node: NodeStatus, pulled: Step, unusable: int) -> None:
+        refused = pulled.cleaned.refused.total() + unusable
+        lost = sum(gap.count for gap in pulled.gaps if gap.kind == DROPPED)
+        self.counts.bytes += pulled.size
+        self.counts.records += len(pulled.cleaned.lines) - unusable
+        for (reason, _), count in (*pulled.cleaned.refused.items(), ((NOT_A_RECORD, ""), unusable)):
             if count:
                 self.counts.refused[reason] += count
-        for gap in found.gaps:
+        for gap in pulled.gaps:
             self.counts.gaps[gap.kind] += gap.count
             self._log.warning("gap in a pulled journal", node=node.target.node, what=gap.message)
-        node.cursor, node.tag = found.cursor, found.tag
+        node.cursor, node.tag = pulled.cursor, pulled.tag
         row = node.row
         node.row = replace(
-            row, records=row.records + len(found.cleaned.lines) - unusable, refused=row.refused + refused,
+            row, records=row.records + len(pulled.cleaned.lines) - unusable, refused=row.refused + refused,
             lost_segments=row.lost_segments + lost,
         )  # fmt: skip
         node.read(
-            found.size, found.behind, more=found.more, now=self._clock(), at=self._monotonic(),
+            pulled.size, pulled.bytes_left, more=pulled.more, now=self._clock(), at=self._monotonic(),
             interval=self._config.interval,
         )  # fmt: skip
         self._changed = True

@@ -15,7 +15,7 @@ from exporter.metrics.counters import Labels, Metric
 
 # States of a node: pulled to its end; more is waiting; not tried yet; not reachable; refuses us; answers what is not a
 # journal; sends more than a journal can hold.
-OK, BEHIND, NEW, UNREACHABLE, REFUSED, INVALID, LIMITED = STATES = (
+OK, CATCHING_UP, NEW, UNREACHABLE, REFUSED, INVALID, LIMITED = STATES = (
     "ok", "behind", "new", "unreachable", "refused", "invalid", "limited",
 )  # fmt: skip
 _UNREACHABLE = ("connect", "tls", "timeout", "protocol")
@@ -56,26 +56,28 @@ class NodeStatus:
         current_at = None if since is None else at - max(now - since, 0.0)
         return cls(target, cursor, row, due=at, room=BURST_BYTES, room_at=at, current_at=current_at)
 
-    def failed(self, reason: str, what: str, *, now: float, at: float) -> None:
+    def failed(self, reason: str, message: str, *, now: float, at: float) -> None:
         """A request failed: wait longer each time."""
         self.failures += 1
         state = UNREACHABLE if reason in _UNREACHABLE else REFUSED if reason == "refused" else INVALID
         since = self.row.failing_since if self.row.failing_since is not None else now
-        self.row = replace(self.row, state=state, what=what[:300], failing_since=since)
+        self.row = replace(self.row, state=state, what=message[:300], failing_since=since)
         self.current_at = at if self.current_at is None else self.current_at
         self.due = at + min(FIRST_RETRY_SECONDS * 2 ** min(self.failures - 1, 10), MAX_RETRY_SECONDS)
 
-    def read(self, size: int, behind: int, *, more: bool, now: float, at: float, interval: float) -> None:
+    def read(self, size: int, bytes_left: int, *, more: bool, now: float, at: float, interval: float) -> None:
         """A range was read and stored."""
         self.failures = 0
         self.room = min(self.room + (at - self.room_at) * BYTES_PER_SECOND, BURST_BYTES) - size
         self.room_at = at
         self.due = at + (0.0 if more and size else min(1.0, interval) if more else interval)
-        state, what = (BEHIND, "") if more else (OK, "")
+        state, message = (CATCHING_UP, "") if more else (OK, "")
         if self.room < 0:
             self.due = at - self.room / BYTES_PER_SECOND + interval
-            state, what = LIMITED, f"sends more than {BYTES_PER_SECOND * 86400 / 1e9:.1f} GB a day; the rest waits"
-        row = replace(self.row, state=state, what=what, failing_since=None, behind=behind, bytes=self.row.bytes + size)
+            state, message = LIMITED, f"sends more than {BYTES_PER_SECOND * 86400 / 1e9:.1f} GB a day; the rest waits"
+        row = replace(
+            self.row, state=state, what=message, failing_since=None, behind=bytes_left, bytes=self.row.bytes + size
+        )
         if not more:
             row, self.current_at = replace(row, pulled=now), at
         self.row = row
@@ -132,8 +134,8 @@ PULL_METRICS: dict[str, Metric] = {
 def pull_values(counts: PullCounts) -> dict[str, dict[Labels, float]]:
     """The values of one snapshot."""
 
-    def by_label(known: tuple[str, ...], values: dict[str, int] | dict[str, float]) -> dict[Labels, float]:
-        return {(name,): float(value) for name, value in {**dict.fromkeys(known, 0), **values}.items()}
+    def by_label(labels: tuple[str, ...], values: dict[str, int] | dict[str, float]) -> dict[Labels, float]:
+        return {(name,): float(value) for name, value in {**dict.fromkeys(labels, 0), **values}.items()}
 
     named: dict[str, dict[Labels, float]] = {
         "targets": by_label(STATES, counts.targets),

@@ -32,7 +32,7 @@ class JournalGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The next range: from `cursor` on, to `size` bytes of its segment. behind: all bytes that are not read yet.
+    """The next range: from `cursor` on, to `size` bytes of its segment. bytes_left: of all segments.
 
     is_last: the segment may grow.
     """
@@ -40,7 +40,7 @@ class Plan:
     cursor: PullCursor
     size: int
     is_last: bool
-    behind: int
+    bytes_left: int
     gaps: tuple[JournalGap, ...] = ()
 
 
@@ -76,7 +76,7 @@ def restarted(segments: Sequence[Segment]) -> Plan:
 
 
 def advanced(cursor: PullCursor, data: bytes, before: bytes, the_plan: Plan) -> PullCursor:
-    """The cursor behind `data`. before: the overlap that was read with it."""
+    """The cursor after `data`. before: the overlap that was read with it."""
     position = cursor.position + len(data)
     return PullCursor(
         segment=cursor.segment,
@@ -92,10 +92,10 @@ def tail_of(data: bytes) -> str:
 
 
 def _plan(cursor: PullCursor, segments: Sequence[Segment], gaps: tuple[JournalGap, ...] = ()) -> Plan:
-    behind = sum(size for number, size in segments if number >= cursor.segment) - cursor.position
+    bytes_left = sum(size for number, size in segments if number >= cursor.segment) - cursor.position
     size = dict(segments)[cursor.segment]
     return Plan(
-        cursor=cursor, size=size, is_last=cursor.segment == segments[-1].number, behind=behind, gaps=gaps
+        cursor=cursor, size=size, is_last=cursor.segment == segments[-1].number, bytes_left=bytes_left, gaps=gaps
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def clean(data: bytes, node: str) -> Cleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one step found. cursor: behind it. size: bytes read of the journal; behind: bytes still to read.
+    """What one step found. cursor: after it. size: bytes read of the journal.
 
     tag: of the list of segments, if the whole journal was read when it had that tag.
     """
@@ -152,7 +152,7 @@ class Step:
     cursor: PullCursor | None
     cleaned: Cleaned = field(default_factory=Cleaned)
     size: int = 0
-    behind: int = 0
+    bytes_left: int = 0
     gaps: tuple[JournalGap, ...] = ()
     more: bool = False
     tag: str = ""
@@ -174,13 +174,13 @@ def step(base: str, node: str, cursor: PullCursor | None, tag: str, access: Node
             at = planned.cursor
             data = read_range(base, access, at.segment, 0)
     except SegmentGone:
-        return Step(cursor=cursor, behind=planned.behind, more=True)  # the next list shows the gap
+        return Step(cursor=cursor, bytes_left=planned.bytes_left, more=True)  # the next list shows the gap
     before, data = data[: at.overlap], data[at.overlap :]
     after = advanced(at, data, before, planned)
-    behind = max(planned.behind - len(data), 0)
+    bytes_left = max(planned.bytes_left - len(data), 0)
     # What is listed of the last segment but does not come is a line that is being written.
-    more = after.complete or (behind > 0 and bool(data))
+    more = after.complete or (bytes_left > 0 and bool(data))
     return Step(
-        cursor=after, cleaned=clean(data, node), size=len(data), behind=behind, gaps=planned.gaps, more=more,
+        cursor=after, cleaned=clean(data, node), size=len(data), bytes_left=bytes_left, gaps=planned.gaps, more=more,
         tag="" if more else listing.tag,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from exporter.config.pull import PrometheusTargetsConfig, PullConfig
 from exporter.fleet.pull.address_book import AddressBook, settle
 from exporter.fleet.pull.client import NodeAccess, PullFailed, basic_auth, node_headers, node_name, secret
 from exporter.fleet.pull.pods import Pods
-from exporter.fleet.pull.targets import Target, from_file, from_prometheus, host_and_port, one_each, target
+from exporter.fleet.pull.targets import Target, by_node_name, from_file, from_prometheus, host_and_port, target
 from exporter.net.credentials import ContextCache, client_context
 from exporter.net.http import RequestFailed, get
 from exporter.net.url import parse_url
@@ -55,7 +55,7 @@ class TargetDiscovery:
 
     def find(self) -> Discovered:
         """All targets. Takes as long as files, names and Prometheus do."""
-        found: list[Target] = []
+        targets_: list[Target] = []
         self._problems = problems = []
         self._refused = {}
         sources = dict(self._sources())
@@ -65,8 +65,8 @@ class TargetDiscovery:
                 self._last[name] = read()
             except (OSError, ValueError, RecursionError) as error:
                 problems.append(f"{name}: {getattr(error, 'strerror', None) or error}")
-            found += self._last.get(name, [])
-        targets, doubled = one_each(found)
+            targets_ += self._last.get(name, [])
+        targets, doubled = by_node_name(targets_)
         if not sources:
             problems.append("no target file matches pull.files")
         problems += self._refused.values()
@@ -94,8 +94,8 @@ class TargetDiscovery:
 
     def _from_dns(self, name: str) -> list[Target]:
         host, port = host_and_port(name)
-        addresses = {str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-        bases = {each: f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses}
+        addresses = {str(address[4][0]) for address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        bases = {address: f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in addresses}
         if self._config.dns_names == "daemon":
             self._listed[name] = addresses
             elsewhere = dict.fromkeys(set().union(*self._listed.values()) - addresses)  # of other names: they stay
@@ -116,11 +116,13 @@ class TargetDiscovery:
         ]
 
     def _reversed(self, name: str, addresses: set[str]) -> dict[str, str]:
-        known = self._names.get(name, {})
-        self._names[name] = names = {each: known.get(each) or _reverse_lookup(each) for each in addresses}
+        earlier = self._names.get(name, {})
+        self._names[name] = names = {address: earlier.get(address) or _reverse_lookup(address) for address in addresses}
         by_name: dict[str, str] = {}
         # A name stays with the address that had it; IPv4 wins.
-        for address in sorted(names, key=lambda each: (known.get(each) != names[each], ":" in each, each)):
+        for address in sorted(
+            names, key=lambda address: (earlier.get(address) != names[address], ":" in address, address)
+        ):
             by_name.setdefault(names[address], address)
         return by_name
 
@@ -131,7 +133,7 @@ class TargetDiscovery:
             self._problems.append(
                 f"{name}: no running pod in namespace {self._pods.namespace} has the address {unknown[0]}"
             )
-        return {nodes[each]: each for each in sorted(addresses & nodes.keys(), reverse=True)}
+        return {nodes[address]: address for address in sorted(addresses & nodes.keys(), reverse=True)}
 
     def _names_by_daemons(self, host: str, bases: Mapping[str, str]) -> dict[str, str | None]:
         """What each daemon calls its node. Asked each time: on Kubernetes an address may move to another node."""

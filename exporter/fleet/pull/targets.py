@@ -37,39 +37,39 @@ class Target:
 
 def target(address: str, labels: Mapping[str, Any], *, node_label: str, scheme: str) -> Target:
     """A target from its address (HOST or HOST:PORT) and labels. Raises ValueError."""
-    found = _ADDRESS.match(address)
-    if not found:
+    match = _ADDRESS.match(address)
+    if not match:
         raise ValueError(f"{printable(address)[:80]!r} is not HOST:PORT")
     scheme = str(labels.get("__scheme__") or scheme)
     if scheme not in _SCHEMES:
         raise ValueError(f"{address}: __scheme__ is neither http nor https")
-    base = f"{scheme}://{found[1]}:{found[2] or DEFAULT_PORT}"
+    base = f"{scheme}://{match[1]}:{match[2] or DEFAULT_PORT}"
     parse_url(base)
-    return Target(node=_node(labels.get(node_label)) or found[1].strip("[]"), base=base)
+    return Target(node=_node(labels.get(node_label)) or match[1].strip("[]"), base=base)
 
 
 def from_file(document: Any, *, node_label: str, scheme: str) -> list[Target]:
     """The targets of a file in Prometheus' file_sd format. Raises ValueError."""
     if not isinstance(document, list):
         raise ValueError("not a list of {targets, labels}")
-    found = []
+    targets = []
     for group in document:
         addresses = group.get("targets") if isinstance(group, dict) else None
-        if not isinstance(addresses, list) or not all(isinstance(each, str) for each in addresses):
+        if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
             raise ValueError("not a list of {targets, labels}")
         labels = group.get("labels") or {}
         if not isinstance(labels, dict):
             raise ValueError("labels are not a mapping")
-        found += [target(address, labels, node_label=node_label, scheme=scheme) for address in addresses]
-    return found
+        targets += [target(address, labels, node_label=node_label, scheme=scheme) for address in addresses]
+    return targets
 
 
 def from_prometheus(answer: Any, *, job: str, node_label: str) -> list[Target]:
     """The active targets of one job, from the answer of Prometheus' `/api/v1/targets`. Raises ValueError."""
     try:
         active = answer["data"]["activeTargets"]
-        chosen = [each for each in active if each["labels"].get("job") == job]
-        return [_from_scrape(each, node_label) for each in chosen]
+        chosen = [scrape for scrape in active if scrape["labels"].get("job") == job]
+        return [_from_scrape(scrape, node_label) for scrape in chosen]
     except (LookupError, TypeError, AttributeError):
         raise ValueError("not an answer of Prometheus' /api/v1/targets") from None
 
@@ -86,28 +86,30 @@ def _node(name: object) -> str:
     return name if isinstance(name, str) and name.isprintable() and len(name) <= 253 else ""
 
 
-def one_each(targets: Iterable[Target]) -> tuple[dict[str, Target], list[str]]:
+def by_node_name(targets: Iterable[Target]) -> tuple[dict[str, Target], list[str]]:
     """The targets by node, and what is wrong with the others: a name is that of the first target that has it."""
-    found: dict[str, Target] = {}
+    by_node: dict[str, Target] = {}
     problems: list[str] = []
-    for each in targets:
-        known = found.setdefault(each.node, each)
-        if known != each:
-            problems.append(f"node {each.node} has two targets, {known.base} and {each.base}; the first one is pulled")
-    if len(found) > MAX_TARGETS:
-        problems.append(f"{len(found):,} targets; the first {MAX_TARGETS:,} are pulled")
-        found = dict(list(found.items())[:MAX_TARGETS])
-    return found, problems
+    for target in targets:
+        first = by_node.setdefault(target.node, target)
+        if first != target:
+            problems.append(
+                f"node {target.node} has two targets, {first.base} and {target.base}; the first one is pulled"
+            )
+    if len(by_node) > MAX_TARGETS:
+        problems.append(f"{len(by_node):,} targets; the first {MAX_TARGETS:,} are pulled")
+        by_node = dict(list(by_node.items())[:MAX_TARGETS])
+    return by_node, problems
 
 
 def host_and_port(text: str) -> tuple[str, int]:
     """Host and port of a name in `pull.dns`. Raises ValueError."""
-    found = _ADDRESS.match(text)
-    if not found:
+    match = _ADDRESS.match(text)
+    if not match:
         raise ValueError(
             f"{printable(text)[:80]!r} is not HOST:PORT; write for example gpufault.example.org:{DEFAULT_PORT}"
         )
-    return found[1].strip("[]"), int(found[2] or DEFAULT_PORT)
+    return match[1].strip("[]"), int(match[2] or DEFAULT_PORT)
 
 
 def problem_text(problems: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ def test_what_is_read_is_what_was_written_but_for_the_segments_that_are_told(
                 before = journal[at.segment][at.position - at.overlap : at.position]
                 assert tail_of(before) == (at.tail or tail_of(b""))
                 data = journal[at.segment][at.position :][:count]
-                assert planned.behind == sum(len(d) for n, d in journal.items() if n >= at.segment) - at.position
+                assert planned.bytes_left == sum(len(d) for n, d in journal.items() if n >= at.segment) - at.position
                 read[at.segment] = read.get(at.segment, b"") + data
                 after = advanced(at, data, before, planned)
                 if after == cursor:

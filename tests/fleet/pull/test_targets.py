@@ -18,7 +18,7 @@ from exporter.config import fleet
 from exporter.config.pull import PullConfig
 from exporter.core.text.problems import InvalidInput
 from exporter.fleet.pull.target_discovery import TargetDiscovery
-from exporter.fleet.pull.targets import Target, from_file, from_prometheus, one_each, target
+from exporter.fleet.pull.targets import Target, by_node_name, from_file, from_prometheus, target
 from exporter.web.serving import serve
 from tests.fleet.pull.nodes import Nodes, address_of, serving_nodes
 from tests.web.serving import TIMEOUT
@@ -87,7 +87,7 @@ def test_the_active_targets_of_a_prometheus_are_those_of_its_job() -> None:
 
 def test_a_name_is_that_of_the_first_target_that_has_it() -> None:
     first, second = (Target(node="n", base=f"http://{host}:9873") for host in ("a", "b"))
-    found, problems = one_each([first, second, first])
+    found, problems = by_node_name([first, second, first])
     assert (found, problems) == (
         {"n": first},
         ["node n has two targets, http://a:9873 and http://b:9873; the first one is pulled"],
