@@ -57,20 +57,15 @@ CREATE TABLE IF NOT EXISTS targets (
     bytes BIGINT, records BIGINT, refused BIGINT, lost_segments BIGINT);
 CREATE TABLE IF NOT EXISTS spoken (node VARCHAR, address VARCHAR, listed DOUBLE);
 """
-_VIEWS = """
-CREATE OR REPLACE VIEW incidents AS
-    SELECT * FROM incident_rows WHERE time <= (SELECT horizon FROM about);
-CREATE OR REPLACE VIEW facts AS
-    SELECT * FROM fact_rows WHERE time <= (SELECT horizon FROM about);
-CREATE OR REPLACE VIEW job_ends AS
-    SELECT * FROM job_end_rows WHERE time <= (SELECT horizon FROM about);
-CREATE OR REPLACE VIEW faults AS
-    SELECT * FROM fault_rows WHERE time <= (SELECT horizon FROM about);
-CREATE OR REPLACE VIEW boots AS
-    SELECT * FROM boot_rows WHERE time <= (SELECT horizon FROM about);
-CREATE OR REPLACE VIEW heartbeats AS
-    SELECT * FROM heartbeat_rows WHERE time <= (SELECT horizon FROM about);
-"""
+# The views, each of a table of rows; there are no other tables of records.
+VIEWS = {
+    "incidents": "incident_rows", "facts": "fact_rows", "job_ends": "job_end_rows", "faults": "fault_rows",
+    "boots": "boot_rows", "heartbeats": "heartbeat_rows",
+}  # fmt: skip
+_VIEWS = "".join(
+    f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {rows} WHERE time <= (SELECT horizon FROM about);\n"
+    for view, rows in VIEWS.items()
+)
 
 
 class NewerStore(Exception):
@@ -96,7 +91,6 @@ def configure(db: duckdb.DuckDBPyConnection) -> None:
     db.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}'; SET enable_progress_bar = false")
 
 
-_ROW_TABLES = ("incident_rows", "fact_rows", "heartbeat_rows", "job_end_rows", "fault_rows", "boot_rows")
 _SANE = f"BETWEEN {EARLIEST} AND {LATEST}"
 CHECKED = 4  # the first version whose records were checked before they were stored
 
@@ -105,7 +99,7 @@ def migrate(db: duckdb.DuckDBPyConnection, version: int) -> None:
     """Bring the rows of a store of an earlier version up to date. Takes as long as there are rows, whatever they hold."""
     if version >= CHECKED:
         return
-    for table in _ROW_TABLES:
+    for table in VIEWS.values():
         db.execute(f"DELETE FROM {table} WHERE time IS NULL OR NOT time {_SANE}")
     db.execute(f"UPDATE job_end_rows SET started = NULL WHERE NOT started {_SANE}")
     db.execute(
@@ -118,7 +112,7 @@ def migrate(db: duckdb.DuckDBPyConnection, version: int) -> None:
         """SELECT table_name, column_name FROM duckdb_columns()
         WHERE data_type = 'VARCHAR' AND database_name = current_database()
         AND list_contains($tables, table_name) AND column_name NOT IN ('facts', 'record')""",
-        {"tables": list(_ROW_TABLES)},
+        {"tables": list(VIEWS.values())},
     ).fetchall()
     for table, column in columns:
         _replace(db, table, column, _lines, where=f"NOT regexp_full_match({column}, '[ -~]*')")

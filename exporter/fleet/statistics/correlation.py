@@ -28,7 +28,7 @@ from exporter.fleet.statistics.node_lists import nodes_at_risk, outlier_nodes
 from exporter.fleet.statistics.power import not_enough_data
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.rates import incident_rates, lost_gpu_hours, reliability, trend
-from exporter.fleet.statistics.ratio import Ratio, fit_mixture
+from exporter.fleet.statistics.ratio import Prior, Ratio, fit_mixture
 from exporter.fleet.statistics.rollouts import rollout_findings, rollouts
 from exporter.fleet.statistics.workload import workload_shares
 
@@ -57,10 +57,10 @@ def correlate(
     """Correlate one window. `remembered` are findings of earlier ones, which this one may confirm."""
     prepared = prepare(observed, window)
     discovery = discover(prepared)
-    scores = _Scores(discovery)
+    prior = _prior(discovery)
     seen, effects = rollouts(prepared)
     from_rollouts = rollout_findings(prepared, effects)
-    findings = [_finding(prepared, s, association, scores) for s, association in discovery.associations]
+    findings = [_finding(prepared, s, association, prior) for s, association in discovery.associations]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings.sort(key=lambda f: (f.p_value, -f.score))
     findings = _with_confirmations(prepared, _one_per_trend(findings), remembered)
@@ -118,23 +118,23 @@ def remember(correlation: Correlation, before: Sequence[Remembered]) -> tuple[Re
     return tuple(kept)
 
 
-class _Scores:
-    """The prior of all ratios, fitted once, and each finding's place in the order."""
-
-    def __init__(self, discovery: Discovery) -> None:
-        observed = np.concatenate([np.zeros(0), *(c.observed for c in discovery.counts.values())])
-        expected = np.concatenate([np.zeros(0), *(c.expected for c in discovery.counts.values())])
-        self._prior = fit_mixture(observed, expected)
-
-    def score(self, association: Association) -> float:
-        counts = association.cells.counts()
-        pair = float(counts.observed[0]), float(counts.expected[0])
-        if association.direction == "more":
-            return self._prior.quantile(SURELY, *pair)
-        return 1 / max(self._prior.quantile(1 - SURELY, *pair), 1e-9)
+def _prior(discovery: Discovery) -> Prior:
+    """The prior of all ratios."""
+    observed = np.concatenate([np.zeros(0), *(counts.observed for counts in discovery.counts.values())])
+    expected = np.concatenate([np.zeros(0), *(counts.expected for counts in discovery.counts.values())])
+    return fit_mixture(observed, expected)
 
 
-def _finding(prepared: Prepared, signature: int, association: Association, scores: _Scores) -> Finding:
+def _score(association: Association, prior: Prior) -> float:
+    """What findings are ordered by: the end of the shrunk ratio's interval that is nearer to 1."""
+    counts = association.cells.counts()
+    observed, expected = float(counts.observed[0]), float(counts.expected[0])
+    if association.direction == "more":
+        return prior.quantile(SURELY, observed, expected)
+    return 1 / max(prior.quantile(1 - SURELY, observed, expected), 1e-9)
+
+
+def _finding(prepared: Prepared, signature: int, association: Association, prior: Prior) -> Finding:
     design, units = prepared.design, prepared.units_of(signature)
     counts = association.cells.counts()
     with_ = association.column[units.state]
@@ -166,7 +166,7 @@ def _finding(prepared: Prepared, signature: int, association: Association, score
         counter_evidence=(*_against(prepared, association, units, nodes_with, ratio), *_of_one_workload(workload)),
         examples=tuple(str(i) for i in units.incidents.id[with_][:EXAMPLES] if i),
         tie_breakers=_tie_breakers(prepared, association, units.incidents.node),
-        score=scores.score(association),
+        score=_score(association, prior),
         workload=workload,
         adjusted_for=prepared.adjusted_for(level),
         next_step=_next_step(prepared, association, len(nodes_with), int(counts.observed[0]), ratio),
