@@ -68,9 +68,13 @@ def is_threshold(value: str) -> bool:
     return value.startswith((AT_LEAST, LESS_THAN))
 
 
+def decoded(of_code: Floats, codes: NDArray[np.int32]) -> Floats:
+    """The number of each state, given the number that each code stands for; NaN where it is unknown."""
+    return np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
+
+
 def meets(value: str, of_code: Floats, codes: NDArray[np.int32]) -> Bools:
     """Which states are on a threshold's side: codes of the states, and the number that each code stands for."""
-    given = codes >= 0
-    number = np.where(given, of_code[np.maximum(codes, 0)], np.nan)
+    number = decoded(of_code, codes)
     limit = float(value.removeprefix(AT_LEAST).removeprefix(LESS_THAN))
     return np.asarray(number >= limit if value.startswith(AT_LEAST) else number < limit)

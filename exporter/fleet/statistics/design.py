@@ -204,7 +204,7 @@ def _parts_of(
     fact: str, of_code: Floats, codes: np.ndarray[tuple[int], np.dtype[np.int32]], weight: Floats
 ) -> list[tuple[Value, Ints]]:
     """The values above and below each threshold of a continuous fact, and that it is not known."""
-    number = np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
+    number = continuous.decoded(of_code, codes)
     values = []
     for threshold in continuous.thresholds(number, weight):
         for at_least in (True, False):

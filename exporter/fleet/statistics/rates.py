@@ -90,7 +90,7 @@ def trend(prepared: Prepared, units: screen.Units, value: Value, *, strata: Ints
     of_code = continuous.numbers(value.fact, texts, np.bincount(codes[codes >= 0], minlength=len(texts)) > 0)
     if of_code is None:
         return ()
-    number = np.where(codes >= 0, of_code[np.maximum(codes, 0)], np.nan)
+    number = continuous.decoded(of_code, codes)
     finite = np.flatnonzero(np.isfinite(number))
     order = finite[np.argsort(number[finite], kind="stable")]
     upto = np.cumsum(states.hours.sum(axis=1)[order])
