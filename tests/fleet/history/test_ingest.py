@@ -79,14 +79,6 @@ def test_an_archive_of_what_was_read_adds_nothing(db: duckdb.DuckDBPyConnection,
     assert fill(db, tmp_path, now=NOW).files == 0
 
 
-def test_a_damaged_archive_gives_what_stands_before_the_damage(db: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    whole = gzip.compress(b"".join(incident(number) for number in range(500)))
-    (tmp_path / "a.jsonl.gz").write_bytes(whole[:-20])
-    fill(db, tmp_path, now=NOW)
-    assert len(ids(db)) > 400
-    assert db.execute("SELECT kind FROM gaps").fetchall() == [("damaged_files",)]
-
-
 def test_bad_lines_are_counted_with_their_place_once(db: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     hostile = [
         b"not json", b"[1]", b"null", b'{"a":"\xff"}', b'{"a":"\\ud800"}', b'{"a":"\x00"}', b"{}", b"[" * 100_000,
