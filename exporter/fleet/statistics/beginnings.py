@@ -14,8 +14,7 @@ import numpy as np
 from scipy import special, stats
 
 from exporter.fleet.observations import FactRows, Floats, Ints
-from exporter.fleet.statistics.continuous import numbers
-from exporter.fleet.statistics.design import family_of
+from exporter.fleet.statistics.design import is_set_by_people
 from exporter.fleet.statistics.exposure import DAY
 from exporter.fleet.statistics.findings import Beginning, FactValue, PrecedingChange
 from exporter.fleet.statistics.prepare import Prepared
@@ -114,22 +113,12 @@ def _changes(facts: FactRows) -> _Changes:
     later = np.flatnonzero(node[1:] == node[:-1]) + 1
     old, new = codes[later - 1], codes[later]
     row, fact = np.nonzero((old != new) & (old >= 0) & (new >= 0))
-    use = np.array(
-        [_is_set(name, facts.values[i], facts.location_globs) for i, name in enumerate(facts.names)], dtype=bool
-    )[fact]
+    use = np.array([is_set_by_people(facts, index) for index in range(len(facts.names))], dtype=bool)[fact]
     row, fact = row[use], fact[use]
     return _Changes(
         node=node[later[row]], time=since[later[row]], fact=fact.astype(np.int64),
         before=old[row, fact].astype(np.int64), after=new[row, fact].astype(np.int64),
     )  # fmt: skip
-
-
-def _is_set(name: str, texts: Sequence[str], location_globs: Sequence[str]) -> bool:
-    """Whether people set a fact: configuration, not a place and not a temperature."""
-    return (
-        family_of(name, location_globs) == "configuration"
-        and numbers(name, texts, np.ones(len(texts), dtype=bool)) is None
-    )
 
 
 def _preceding(

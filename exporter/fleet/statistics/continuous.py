@@ -42,6 +42,11 @@ def numbers(name: str, texts: Sequence[str], used: Bools) -> Floats | None:
     return values
 
 
+def is_continuous(name: str, texts: Sequence[str]) -> bool:
+    """Whether a fact is continuous, if all of its texts occur."""
+    return numbers(name, texts, np.ones(len(texts), dtype=bool)) is not None
+
+
 def thresholds(values: Floats, weight: Floats) -> list[float]:
     """Rounded quantiles of some numbers, by weight, in order; NaN is left out."""
     finite = np.isfinite(values)

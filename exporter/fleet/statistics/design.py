@@ -93,6 +93,12 @@ def family_of(fact: str, location_globs: Sequence[str] = ()) -> Family:
     return "stratum" if fact in STRATUM_FACTS else "configuration"
 
 
+def is_set_by_people(facts: FactRows, index: int) -> bool:
+    """Whether people set a fact: configuration, not a place, and not a temperature, which changes all the time."""
+    is_configuration = family_of(facts.names[index], facts.location_globs) == "configuration"
+    return is_configuration and not continuous.is_continuous(facts.names[index], facts.values[index])
+
+
 def build(states: States, facts: FactRows) -> Design:
     """The design of the states that were watched. Equal columns are kept once, in the order of the facts' names."""
     codes = facts.codes[states.row]

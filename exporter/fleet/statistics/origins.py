@@ -96,10 +96,10 @@ def _rare(ordered: Incidents, rows: Ints) -> Bools:
     return np.asarray(chance[signature] <= BY_CHANCE)
 
 
-def first_of_nodes(origins_: Incidents) -> Incidents:
+def first_of_nodes(origin_rows: Incidents) -> Incidents:
     """The first origin of each node and signature. `found` is sorted by time."""
-    _, first = np.unique(np.stack([origins_.node, origins_.signature]), axis=1, return_index=True)
-    return origins_.take(np.sort(first))
+    _, first = np.unique(np.stack([origin_rows.node, origin_rows.signature]), axis=1, return_index=True)
+    return origin_rows.take(np.sort(first))
 
 
 def _by_time(incidents: Incidents) -> Ints:

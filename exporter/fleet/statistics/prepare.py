@@ -22,7 +22,7 @@ from exporter.fleet.observations import (
     Window,
 )
 from exporter.fleet.statistics import exposure, screen
-from exporter.fleet.statistics.continuous import numbers
+from exporter.fleet.statistics.continuous import is_continuous
 from exporter.fleet.statistics.design import (
     ALL_ALIKE,
     SAME_MODEL,
@@ -107,8 +107,8 @@ class Prepared:
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
         names = {ALL_ALIKE: STRATUM_FACTS, SAME_MODEL: STRATUM_FACTS[:1], SAME_VENDOR: ()}[level]
-        names_ = [name for name in names if name in self.observed.facts.names]
-        return (*names_, "day", "earlier crash of the node")
+        present = [name for name in names if name in self.observed.facts.names]
+        return (*present, "day", "earlier crash of the node")
 
 
 def prepare(observed: Observed, window: Window) -> Prepared:
@@ -124,19 +124,19 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     everything = origins(observed.incidents, beside)
     np.minimum.at(first_crash, everything.node, everything.time)
     inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
-    origins_ = origins(inside, beside)
-    edges = exposure.edges_of(window, *_most_frequent(origins_, beats, window))
+    origin_rows = origins(inside, beside)
+    edges = exposure.edges_of(window, *_most_frequent(origin_rows, beats, window))
     states = exposure.states(observed.facts, watched, window, first_crash, edges)
     design = build(states, observed.facts)
-    state = exposure.state_at(states, origins_.node, origins_.time)
+    state = exposure.state_at(states, origin_rows.node, origin_rows.time)
     gaps = [
         *gaps,
         *missing,
-        *unplaced(observed, origins_, state),
+        *unplaced(observed, origin_rows, state),
         *unwatched(observed, beats, states, window),
         *duplicate_names(observed),
     ]
-    placed = origins_.take(state >= 0)
+    placed = origin_rows.take(state >= 0)
     first = first_of_nodes(placed)
     units = {}
     for signature in np.unique(first.signature):
@@ -147,16 +147,16 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
-    pooled = {number: _together(origins_, design, watched, signatures) for number, signatures in members.items()}
+    pooled = {number: _together(origin_rows, design, watched, signatures) for number, signatures in members.items()}
     return Prepared(
-        observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=origins_,
+        observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=origin_rows,
         units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
 
 
-def _most_frequent(origins_: Incidents, beats: Beats, window: Window) -> tuple[Floats, int]:
+def _most_frequent(origin_rows: Incidents, beats: Beats, window: Window) -> tuple[Floats, int]:
     """The times of the first crashes of the signature that most nodes show, in order; and how many nodes are watched."""
-    first = first_of_nodes(origins_)
+    first = first_of_nodes(origin_rows)
     watched = np.unique(beats.node[(beats.end > window.start) & (beats.end - beats.hours * 3600 < window.end)])
     if not len(first.node):
         return np.zeros(0), len(watched)
@@ -164,9 +164,9 @@ def _most_frequent(origins_: Incidents, beats: Beats, window: Window) -> tuple[F
     return np.sort(first.time[first.signature == most]), len(watched)
 
 
-def _together(origins_: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
+def _together(origin_rows: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
     """The units of several signatures as one: the first origin of each node."""
-    rows = origins_.take(np.isin(origins_.signature, list(signatures)))
+    rows = origin_rows.take(np.isin(origin_rows.signature, list(signatures)))
     rows = rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
     rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
     return screen.first_crash_units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
@@ -308,7 +308,7 @@ def _alternating(observed: Observed) -> Ints:
     for index, name in enumerate(facts.names):
         part = bool(_PART.search(name))
         texts = facts.values[index]
-        if not part and numbers(name, texts, np.ones(len(texts), dtype=bool)) is not None:
+        if not part and is_continuous(name, texts):
             continue  # a temperature comes back all the time
         codes = facts.codes[order, index]
         now, last, before = codes[third], codes[third - 1], codes[third - 2]

@@ -18,8 +18,7 @@ from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Floats, Ints
 from exporter.fleet.statistics import power
 from exporter.fleet.statistics.confirm import too_few_sources
-from exporter.fleet.statistics.continuous import numbers
-from exporter.fleet.statistics.design import ALL_ALIKE, family_of
+from exporter.fleet.statistics.design import ALL_ALIKE, is_set_by_people
 from exporter.fleet.statistics.exposure import DAY
 from exporter.fleet.statistics.findings import Direction, FactValue, Finding, Rollout, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
@@ -87,25 +86,25 @@ class _Tested:
 
 def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffect, ...]]:
     """Every rollout of the window with what can be said of it, and the effects that pass the false-discovery gate."""
-    rollouts_, tested = [], []
+    described, tested = [], []
     for group in _groups(prepared, _changes(prepared)):
         lead = group[0]
         spans = _spans(prepared, lead)
         rollout = _described(prepared, group, spans)
-        effects = _effects(prepared, lead, spans, rollout) if rollout.verdict == "" else []
-        if rollout.verdict == "" and not effects and not _has_controls(spans):
+        tests = _tests(prepared, lead, spans, rollout) if rollout.verdict == "" else []
+        if rollout.verdict == "" and not tests and not _has_controls(spans):
             rollout = replace(rollout, verdict="no_controls")
-        rollouts_.append(rollout)
-        tested += [(spans, tested_) for tested_ in effects]
+        described.append(rollout)
+        tested += [(spans, test) for test in tests]
     if not tested:
-        return tuple(rollouts_), ()
-    q = stats.false_discovery_control([tested_.p_value for _, tested_ in tested]) * max(LEAST_TESTS / len(tested), 1.0)
-    effects_ = [
-        _effect(prepared, spans, tested_, float(own))
-        for (spans, tested_), own in zip(tested, q, strict=True)
-        if own <= FDR and tested_.large
+        return tuple(described), ()
+    q = stats.false_discovery_control([test.p_value for _, test in tested]) * max(LEAST_TESTS / len(tested), 1.0)
+    effects = [
+        _effect(prepared, spans, test, float(own))
+        for (spans, test), own in zip(tested, q, strict=True)
+        if own <= FDR and test.large
     ]
-    return tuple(rollouts_), tuple(tested_ for tested_ in effects_ if tested_ is not None)
+    return tuple(described), tuple(effect for effect in effects if effect is not None)
 
 
 def _changes(prepared: Prepared) -> list[Changed]:
@@ -117,11 +116,9 @@ def _changes(prepared: Prepared) -> list[Changed]:
     seen = np.unique(prepared.design.states.node)
     out = []
     for fact in range(len(facts.names)):
-        if family_of(facts.names[fact], facts.location_globs) != "configuration":
+        if not is_set_by_people(facts, fact):
             continue
         new = codes[:, fact]
-        if numbers(facts.names[fact], facts.values[fact], np.ones(len(facts.values[fact]), dtype=bool)) is not None:
-            continue  # a temperature changes all the time: nobody rolls it out
         old = np.where(same, np.concatenate([[-1], new[:-1]]), -1)
         moved = same & (old != new)
         inside = moved & (old >= 0) & (new >= 0) & (since > window.start) & (since < window.end)
@@ -229,7 +226,7 @@ def _has_controls(spans: Spans) -> bool:
     return never >= MIN_CHANGED or (len(change) > 0 and float(change.max() - np.median(change)) >= DAY)
 
 
-def _effects(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout) -> list[_Tested]:
+def _tests(prepared: Prepared, change: Changed, spans: Spans, rollout: Rollout) -> list[_Tested]:
     """What can be tested of a rollout, one effect for each signature."""
     out = []
     everyone: dict[str, _Everyone] = {}
