@@ -20,7 +20,7 @@ from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Finding
 from tests.fleet.small import WEEK, few_nodes
 from tests.fleet.test_continuous import WARMER, warm
-from tests.fleet.test_leads import rare
+from tests.fleet.test_power import rare
 from tests.fleet.test_saturated import saturated
 
 DAY = 86400.0
