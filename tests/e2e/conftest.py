@@ -20,6 +20,7 @@ import pytest
 import trustme
 
 from exporter.web import control_socket
+from tests.support.fuse_server import FuseServer
 
 T = TypeVar("T")
 
@@ -147,6 +148,16 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path: Path) -> Kernel:
     return Kernel(tmp_path)
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[FuseServer]:
+    """A file system whose calls can be kept waiting."""
+    (tmp_path / "behind").mkdir()
+    server = FuseServer(tmp_path / "behind", tmp_path / "mnt")
+    yield server
+    server.go_on()
+    server.close()
 
 
 def gpufault() -> str:

@@ -23,15 +23,6 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[FuseServer]:
-    (tmp_path / "behind").mkdir()
-    server = FuseServer(tmp_path / "behind", tmp_path / "mnt")
-    yield server
-    server.go_on()
-    server.close()
-
-
-@pytest.fixture
 def node(make_node: Callable[..., Node], mount: FuseServer, kernel: Kernel, tmp_path: Path) -> Node:
     """Its logs are on the mount and on a local disk, in one source."""
     paths = [f"{mount.point}/*.log", f"{tmp_path}/jobs/*.log"]

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Node, make_node
+from tests.e2e.conftest import Node, make_node, mount
 
-__all__ = ["make_node"]
+__all__ = ["make_node", "mount"]
 
 HERE = Path(__file__).parent
 

@@ -107,15 +107,6 @@ class Liar:
 
 
 @pytest.fixture
-def mount(tmp_path: Path) -> Iterator[FuseServer]:
-    (tmp_path / "behind").mkdir()
-    server = FuseServer(tmp_path / "behind", tmp_path / "mnt")
-    yield server
-    server.go_on()
-    server.close()
-
-
-@pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
     with serving_nodes(tmp_path / "nodes", segment_bytes=64 << 20) as running:
         running.folder.mkdir()

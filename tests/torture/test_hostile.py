@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Node, eventually
+from tests.e2e.conftest import eventually
 from tests.support.programs import needs, needs_root
 
 from .conftest import Torture, both_watchers
@@ -215,16 +215,6 @@ def test_made_and_renamed_where_nobody_can_have_looked(begin: Begin, watch: str)
     torture.exact()
 
 
-def test_times_to_come(followed: Followed) -> None:
-    torture, log = followed
-    for number in range(4):
-        torture.write(log, 20)
-        os.utime(log, (4e9 - number, 4e9 - number))
-        rotate(log)
-        torture.write(log, 70)
-    torture.exact()
-
-
 def test_a_carriage_return_and_its_newline_are_parted_by_a_crash(followed: Followed) -> None:
     torture, log = followed
     for _ in range(3):
@@ -289,25 +279,6 @@ def test_killed_while_its_disk_is_full(begin: Begin, mount: Mount) -> None:
 
 
 @needs_root
-@needs("strace")
-@pytest.mark.parametrize("call", ["pread64:error=EIO:when=3..4", "openat:error=EMFILE:when=2..3"])
-def test_a_disk_gives_no_answer_for_a_while(make_node: Callable[..., Node], tmp_path: Path, call: str) -> None:
-    logs = tmp_path / "jobs" / "*.log"
-    torture = Torture(make_node([{"kind": "files", "paths": [str(logs)], "start": "beginning"}]))
-    log = torture.write(torture.logs / "job.log", 1)
-    torture.node.wrap = ("strace", "-D", "-f", "-qq", "-o", "/dev/null", "-P", str(log), "-e", f"inject={call}")
-    torture.node.wrap += ("-e", f"trace={call.split(':')[0]}")
-    torture.start()
-    for _ in range(6):
-        torture.write(log, 10)
-        torture.write(torture.logs / "other.log", 10)
-        eventually(lambda: sum(torture.counted()) >= torture.last or None)
-        if "openat" in call:
-            torture.node.process.send_signal(signal.SIGHUP)  # type: ignore[union-attr]
-    torture.exact()
-
-
-@needs_root
 @needs("unshare")
 def test_no_inotify_instance_is_left(begin: Begin) -> None:
     torture = begin()
@@ -336,28 +307,6 @@ def test_more_happens_than_inotify_can_tell(followed: Followed) -> None:
     rotate(log)
     torture.write(log, 50)
     process.send_signal(signal.SIGCONT)
-    torture.exact()
-
-
-@needs_root
-@needs("setpriv")
-def test_a_folder_may_be_listed_now_and_then(begin: Begin) -> None:
-    torture = begin("**/*.log")
-    folder = torture.logs / "run"
-    folder.mkdir()
-    torture.node.wrap = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
-    torture.start()
-    log = torture.write(folder / "job.log", 20)
-    torture.all_counted()
-    for _ in range(3):
-        folder.chmod(0)
-        torture.write(log, 20)
-        rotate(log)
-        torture.write(log, 20)
-        torture.write(torture.logs / "other.log", 1)
-        eventually(lambda: sum(torture.counted()) >= sum(torture.written) - 40 or None)
-        folder.chmod(0o755)
-        torture.all_counted()
     torture.exact()
 
 

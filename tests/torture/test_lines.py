@@ -49,10 +49,3 @@ def test_a_line_of_100_mib_36(followed: Followed) -> None:
             writer.write(b"x" * (1 << 20))
         writer.write(b"\n" + torture.lines(10))
     torture.exact()
-
-
-def test_a_sparse_file_36(followed: Followed) -> None:
-    torture, log = followed
-    os.truncate(log, log.stat().st_size + (4 << 30))
-    torture.write(log, 50)
-    torture.exact()

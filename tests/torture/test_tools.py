@@ -417,19 +417,6 @@ def test_a_log_is_copied_with_its_time(begin: Begin, lines: int, command: str) -
 # -- odd files
 
 
-def test_a_log_becomes_a_fifo_and_a_log_again(followed: Followed) -> None:
-    torture, log = followed
-    for _ in range(3):
-        log.unlink()
-        os.mkfifo(log)
-        torture.write(torture.logs / "other.log", 5)
-        torture.all_counted()
-        log.unlink()
-        torture.write(log, 60)
-        torture.all_counted()
-    torture.exact()
-
-
 def test_a_log_becomes_a_folder_of_logs(begin: Begin) -> None:
     torture = begin("**/*.log").start()
     log = torture.write(torture.logs / "job.log", 50)
