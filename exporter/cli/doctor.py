@@ -11,12 +11,12 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from exporter.cli import options as flags
 from exporter.core.text.phrases import counted
+from exporter.outputs.reachability import CheckResult
 
 if TYPE_CHECKING:
     from exporter.config.node import Config
@@ -37,15 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--web.config.file", metavar="FILE", help="the daemon's, to be checked too")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The result of one check. note: it works, with a remark."""
-
-    state: Literal["ok", "note", "bad"]
-    subject: str
-    message: str
-
-
 def run(options: argparse.Namespace) -> int:
     from exporter.core.text.phrases import printable
     from exporter.core.text.redact import hide_secrets
@@ -53,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
     config = flags.load_config(options)
     results = [result for check in CHECKS.values() for result in _safely(check, config)]
     results += _safely(_web, options.web_config_file)
-    width = max(len(f.subject) for f in results)
+    width = max(len(f.name) for f in results)
     for result in results:
-        line = f"{result.state:<4}  {result.subject:<{width}}  {result.message}"
+        line = f"{result.state:<4}  {result.name:<{width}}  {result.message}"
         print(printable(hide_secrets(line)))
     bad = sum(f.state == "bad" for f in results)
     print(f"\n{bad} of {len(results)} checks failed" if bad else f"\nall {len(results)} checks passed")
@@ -283,7 +274,7 @@ def _outputs(config: Config) -> Iterator[CheckResult]:
     from exporter.outputs.reachability import check_outputs
 
     for result in check_outputs(config.outputs, flags.node_name(config.node)):
-        yield CheckResult(result.state, f"output {result.name}", result.message)
+        yield result._replace(name=f"output {result.name}")
 
 
 def _clock(_config: Config) -> Iterator[CheckResult]:

@@ -18,7 +18,7 @@ from exporter.outputs.responses import classify
 
 
 class CheckResult(NamedTuple):
-    """The result of checking one output."""
+    """The result of one check of `gpufault doctor`. note: it works, with a remark."""
 
     state: Literal["ok", "note", "bad"]
     name: str

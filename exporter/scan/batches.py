@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from exporter.core.values import dataclass
 from exporter.scan.plan import Task, Unread, Wanted, plan
 from exporter.scan.reader import STDIN
-from exporter.scan.spans import Span, can_be_cut, spans
+from exporter.scan.spans import LogSpan, can_be_cut, spans
 from exporter.scan.work import Item
 
 MAX_ITEMS = 4096  # of a batch: what is held of it, and what one dead worker may cost
@@ -78,7 +78,7 @@ def _parts(task: Task, size: int, span_bytes: int) -> Iterator[Item]:
             yield Item(task, span, (size if span.stop is None else span.stop) - span.start)
             at = span.stop or 0
     except OSError as error:
-        yield Item(Unread(task.path, error.strerror or str(error)), Span(start=at))
+        yield Item(Unread(task.path, error.strerror or str(error)), LogSpan(start=at))
 
 
 def _size(path: str) -> int:

@@ -31,7 +31,7 @@ LINES_BEFORE = max(MAX_LINES_BACK, MAX_BETWEEN + 1)
 LINES_AFTER = MAX_LINES
 
 
-class Span(NamedTuple):
+class LogSpan(NamedTuple):
     """The lines of a log that begin from `start` on and before `stop` (None: the end); offsets in bytes.
 
     line: number of the first line; counted from 1 if unknown. Reading starts `lines_before` lines earlier, at `read_from`.
@@ -44,7 +44,7 @@ class Span(NamedTuple):
     line: int = 1
 
 
-WHOLE = Span()
+WHOLE = LogSpan()
 
 
 class Cut(NamedTuple):
@@ -58,7 +58,7 @@ def can_be_cut(task: Task) -> bool:
     return task.format != "kmsg" and not is_archive(task.path)
 
 
-def spans(task: Task, length: int, window_bytes: int = WINDOW_BYTES) -> Iterator[Span]:
+def spans(task: Task, length: int, window_bytes: int = WINDOW_BYTES) -> Iterator[LogSpan]:
     """Split a log into spans of about `length` bytes. A lazy iterator. Raises OSError."""
     with open_log(task.path) as log:
         size = os.fstat(log.fileno()).st_size
@@ -68,7 +68,7 @@ def spans(task: Task, length: int, window_bytes: int = WINDOW_BYTES) -> Iterator
             cut = _cut_near(log, wanted, task.format, window_bytes)
             if cut is not None and cut.at < size:
                 yield last._replace(stop=cut.at)
-                last = Span(cut.at, None, cut.read_from, LINES_BEFORE)
+                last = LogSpan(cut.at, None, cut.read_from, LINES_BEFORE)
             wanted = data_after(log.fileno(), wanted + length) or size
         yield last
 

@@ -26,7 +26,7 @@ from exporter.core.model import NO_CONTEXT, Chunk, Incident, Job, LogContext
 from exporter.core.values import dataclass
 from exporter.scan.plan import SAMPLE_BYTES, Task, Unread, Wanted, plan_from
 from exporter.scan.reader import BLOCK_BYTES, head, keep_freed_blocks, open_log
-from exporter.scan.spans import WHOLE, Span
+from exporter.scan.spans import WHOLE, LogSpan
 from exporter.scan.stop import Stop
 from exporter.sources.holes import data_after
 
@@ -43,7 +43,7 @@ class Item(NamedTuple):
     """One log or a part of one. bytes: its size on disk, 0 if unknown. context: that of the log before the part, if known."""
 
     log: Log
-    span: Span = WHOLE
+    span: LogSpan = WHOLE
     bytes: int = 0
     context: LogContext = NO_CONTEXT
 

@@ -17,7 +17,7 @@ from exporter.core.matching.chunk_matcher import MAX_FACTS
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Incident, LogContext, LogFormat
 from exporter.scan.plan import Task
-from exporter.scan.spans import LINES_AFTER, LINES_BEFORE, WHOLE, Span, cut_in, spans
+from exporter.scan.spans import LINES_AFTER, LINES_BEFORE, WHOLE, LogSpan, cut_in, spans
 from exporter.scan.stitch import stitched
 from exporter.scan.work import WINDOW_SECONDS, Item, Scanned, scan_one
 from tests.support.matches import NOW, catalogue_of
@@ -49,7 +49,7 @@ class Reading(NamedTuple):
     context: LogContext
 
 
-def read(task: Task, parts: Sequence[Span], engine: Pipeline) -> Reading:
+def read(task: Task, parts: Sequence[LogSpan], engine: Pipeline) -> Reading:
     def one(item: Item) -> Scanned:
         return scan_one(item, engine, NOW, block_bytes=BLOCK)
 
