@@ -153,8 +153,7 @@ def _schema(path: Path) -> Iterator[CheckResult]:
 
 def _sources(config: Config) -> Iterator[CheckResult]:
     from exporter.daemon import source_factory
-    from exporter.sources.files.source import FilesSource
-    from exporter.sources.files.walks import RESCAN_SECONDS
+    from exporter.sources.files.source import RESCAN_SECONDS, FilesSource
 
     messages: list[str] = []
     reasons: set[str] = set()

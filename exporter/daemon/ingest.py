@@ -20,7 +20,7 @@ from exporter.node.silent_jobs import SilentJobs
 from exporter.sources.base import Source, SourceStats
 from exporter.sources.calls import Lanes
 from exporter.sources.node_jobs import NodeJobs
-from exporter.sources.reader_thread import ReadApart, ReaderThread
+from exporter.sources.reader_thread import ReaderThread, ThreadedSource
 
 if TYPE_CHECKING:
     from exporter.config.node import Config
@@ -164,7 +164,7 @@ class Ingest:
         """Close the sources. A source that does not answer is left alone."""
         for source in self.sources:
             source.close()
-        self._thread.end([source.source.close for source in self.sources if isinstance(source, ReadApart)])
+        self._thread.end([source.source.close for source in self.sources if isinstance(source, ThreadedSource)])
 
     def _consume(self, source: Source, chunk: Chunk) -> bool:
         """Process a chunk. True if some of it was consumed."""

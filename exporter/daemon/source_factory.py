@@ -13,13 +13,13 @@ from exporter.daemon.handover import Stored, handed_over, space_of
 from exporter.daemon.transaction import Row
 from exporter.sources.base import Source
 from exporter.sources.boot import this_boot
+from exporter.sources.files.discovery import FilesSettings
 from exporter.sources.files.leases import Leases
-from exporter.sources.files.settings import FilesSettings
 from exporter.sources.files.source import FilesSource
-from exporter.sources.kernel.source import KmsgSource
+from exporter.sources.kernel.kernel_log import KmsgSource
 from exporter.sources.node_jobs import NodeJobs, runs_slurm_job
-from exporter.sources.reader_thread import ReadApart, ReaderThread
-from exporter.sources.systemd.source import JournaldSource
+from exporter.sources.reader_thread import ReaderThread, ThreadedSource
+from exporter.sources.systemd.units import JournaldSource
 
 if TYPE_CHECKING:
     from exporter.config.node import Config, FilesConfig
@@ -70,7 +70,7 @@ def build(
         source.share_with(files)
     if thread is None:
         return sources
-    return [ReadApart(source, thread) if isinstance(source, FilesSource) else source for source in sources]
+    return [ThreadedSource(source, thread) if isinstance(source, FilesSource) else source for source in sources]
 
 
 def moved(config: Config, stored: Stored) -> list[Row]:

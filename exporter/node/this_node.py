@@ -18,7 +18,7 @@ from exporter.node.job_attribution import JobAttribution
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 from exporter.probes import gather
-from exporter.sources.kernel.source import KmsgSource
+from exporter.sources.kernel.kernel_log import KmsgSource
 
 
 class KernelLog(NamedTuple):

@@ -14,7 +14,7 @@ from exporter.core.model import LogFormat, SourceKind
 from exporter.scan.documents import document_of
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
-from exporter.sources.files.recursion_limit import allow_the_deepest_folders
+from exporter.sources.files.filesystem import allow_deepest_folders
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
@@ -68,7 +68,7 @@ def expand(paths: Sequence[str]) -> Iterator[str | Unread]:
     A lazy iterator: a folder may hold a million files.
     """
     folders: list[str] = []
-    allow_the_deepest_folders()
+    allow_deepest_folders()
     seen: set[str] = set()  # of files and globs
     for number, given in enumerate(paths, 1):
         is_folder = given != STDIN and os.path.isdir(given)

@@ -1,6 +1,6 @@
 """Buffers lines that a source has read and the pipeline has not consumed, for logs that cannot be read again.
 
-It knows the end of each line and the place after it, but not what a place is or where lines come from.
+It knows the end of each line and the position after it, but not what a position is or where lines come from.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Generic, Literal, TypeVar
 
 QUIET_SECONDS = 1.0  # the writers of a block of lines are done within milliseconds; a second is what freshness allows
 
-Place = TypeVar("Place")
+PositionT = TypeVar("PositionT")
 
 
-class Backlog(Generic[Place]):
-    """The unconsumed lines of one log, each with the place after it."""
+class Backlog(Generic[PositionT]):
+    """The unconsumed lines of one log, each with the position after it."""
 
     def __init__(self, offset: int = 0, line: int = 1) -> None:
         self.offset = offset  # of the first unconsumed byte, counted over the whole life of the log
         self.line = line
         self._data = bytearray()
-        # Of each line: the offset behind it, when it was read, the place, and the number.
-        self._ends: deque[tuple[int, float, Place, int]] = deque()
+        # Of each line: the offset behind it, when it was read, the position, and the number.
+        self._ends: deque[tuple[int, float, PositionT, int]] = deque()
         self._grown = False
         self._offered = 0.0
 
@@ -38,13 +38,13 @@ class Backlog(Generic[Place]):
         """The number of each line in its file."""
         return tuple(number for *_, number in self._ends)
 
-    def add(self, line: bytes, place: Place, now: float, number: int = 0) -> None:
+    def add(self, line: bytes, position: PositionT, now: float, number: int = 0) -> None:
         self._data += line
-        self._ends.append((self.offset + len(self._data), now, place, number))
+        self._ends.append((self.offset + len(self._data), now, position, number))
         self._grown = True
 
-    def advance(self, consumed: int, lines: int) -> list[Place]:
-        """Discard consumed bytes. Returns the places after the lines that are now complete, in order."""
+    def advance(self, consumed: int, lines: int) -> list[PositionT]:
+        """Discard consumed bytes. Returns the positions after the lines that are now complete, in order."""
         if consumed > len(self._data):
             raise ValueError(f"{consumed} bytes consumed of {len(self._data)} that were handed out")
         del self._data[:consumed]

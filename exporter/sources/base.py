@@ -41,8 +41,8 @@ class SourceStats:
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
-    def defer(self, what: str) -> None:
-        self.deferred[what] = self.deferred.get(what, 0) + 1
+    def defer(self, kind: str) -> None:
+        self.deferred[kind] = self.deferred.get(kind, 0) + 1
 
 
 class Source(Protocol):

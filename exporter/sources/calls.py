@@ -24,7 +24,7 @@ SLOW_SECONDS = 0.1  # a call that takes longer delays the logs of others: above,
 MAX_LANES = 64  # threads, one for each file system; of a user's thousand (fuse.conf: mount_max) the rest share the last
 MAX_LINKS = 40  # as the kernel's own limit (MAXSYMLINKS)
 INOTIFY = "inotify"  # the lane of calls that walk a tree by themselves
-IN_PLACE = "."  # no lane: calls that must not go on once they are given up
+NO_LANE = "."  # no lane: calls that must not go on once they are given up
 MOUNTINFO = "/proc/self/mountinfo"
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ _here = threading.local()
 class Stalled(OSError):
     """A file system does not answer. This proves nothing about a file, however long it lasts."""
 
-    def __init__(self, place: str) -> None:
-        super().__init__(errno.ETIMEDOUT, "the file system does not answer", place)
+    def __init__(self, mount: str) -> None:
+        super().__init__(errno.ETIMEDOUT, "the file system does not answer", mount)
 
 
 class Abandoned(BaseException):
@@ -45,7 +45,7 @@ class Abandoned(BaseException):
 class Stall(NamedTuple):
     """A call that has not returned: where, and since when (monotonic seconds)."""
 
-    place: str
+    mount: str
     since: float
 
 
@@ -148,19 +148,19 @@ class Lanes:
     def begin(self) -> None:
         """A poll begins."""
         if self._mounts.refresh():
-            for place in [place for place in self._lanes if not self._is_needed(place)]:
-                self._lanes.pop(place).end()
+            for mount in [mount for mount in self._lanes if not self._is_needed(mount)]:
+                self._lanes.pop(mount).end()
         for lane in self._lanes.values():
             lane.spent = 0.0
 
     def of(self, path: str, user: str, name: str = "") -> _Lane | None:
         """The lane of a path, or that of a name."""
-        place = None if name == IN_PLACE else name or self._mounts.remote(path)
-        if place is None:
+        mount = None if name == NO_LANE else name or self._mounts.remote(path)
+        if mount is None:
             return None
-        if place not in self._lanes and len(self._lanes) >= MAX_LANES:
-            place = next(reversed(self._lanes))
-        lane = self._lanes[place] = self._lanes.get(place) or _Lane(place)
+        if mount not in self._lanes and len(self._lanes) >= MAX_LANES:
+            mount = next(reversed(self._lanes))
+        lane = self._lanes[mount] = self._lanes.get(mount) or _Lane(mount)
         lane.users[user] = None
         return lane
 
@@ -180,9 +180,9 @@ class Lanes:
         self._lanes.clear()
         self._mounts.close()
 
-    def _is_needed(self, place: str) -> bool:
-        lane = self._lanes[place]
-        return place == INOTIFY or place in self._mounts.points or not lane.is_of_mount or lane.stall is not None
+    def _is_needed(self, mount: str) -> bool:
+        lane = self._lanes[mount]
+        return mount == INOTIFY or mount in self._mounts.points or not lane.is_of_mount or lane.stall is not None
 
 
 class _Call:
@@ -199,25 +199,25 @@ class _Call:
 class _Lane:
     """A thread that makes the calls of one file system, one at a time."""
 
-    def __init__(self, place: str, *, is_of_mount: bool = True) -> None:
+    def __init__(self, mount: str, *, is_of_mount: bool = True) -> None:
         self.is_of_mount = is_of_mount
         self.users: dict[str, None] = {}  # sources
         self.spent = 0.0  # seconds in slow calls since a poll began
-        self._place = place
+        self._mount = mount
         self._since: float | None = None  # when the call that has not returned was made
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Call | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"calls of {place}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"calls of {mount}", daemon=True)
         self._thread.start()
 
     @property
     def stall(self) -> Stall | None:
         since = self._since
-        return None if since is None else Stall(self._place, since)
+        return None if since is None else Stall(self._mount, since)
 
     def call(self, function: Callable[..., T], args: tuple[Any, ...], seconds: float = DEADLINE_SECONDS) -> T:
         if self._since is not None or self.spent >= DEADLINE_SECONDS:
-            raise Stalled(self._place)
+            raise Stalled(self._mount)
         call, began = _Call(function, args), time.monotonic()
         self._since = began
         self._queue.put(call)
@@ -225,7 +225,7 @@ class _Lane:
         with self._lock:
             call.is_late = not call.done.is_set()
         if call.is_late:
-            raise Stalled(self._place)
+            raise Stalled(self._mount)
         self._since = None
         took = time.monotonic() - began
         self.spent += took if took > SLOW_SECONDS else 0.0

@@ -65,8 +65,8 @@ class NodeJobs:
         """Take in the last writes to the logs of one source."""
         for write in writes:
             name = process_job(write.job, write.path)
-            known = self.last_writes.get(name or "")
-            if name and (known is None or known.time <= write.time):
+            last = self.last_writes.get(name or "")
+            if name and (last is None or last.time <= write.time):
                 self.last_writes.pop(name, None)
                 self.last_writes[name] = write
         too_many = max(0, len(self.last_writes) - MAX_JOBS)
@@ -83,5 +83,5 @@ class NodeJobs:
 
     def only(self) -> Job | None:
         """The only job whose logs are written; None if there are several, or its id is unknown."""
-        jobs = {name: job for found in self._by_source.values() for name, job in found.items()}
+        jobs = {name: job for jobs in self._by_source.values() for name, job in jobs.items()}
         return next(iter(jobs.values())) if len(jobs) == 1 else None

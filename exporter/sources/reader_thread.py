@@ -135,19 +135,19 @@ class ReaderThread:
                     self._close()
 
 
-_NEITHER = object()  # what a call returns that gives no chunk and ends no round
+_NO_CHUNK = object()  # what a call returns that gives no chunk and ends no round
 
 
-def _neither(function: Callable[[], None]) -> object:
+def _no_chunk(function: Callable[[], None]) -> object:
     function()
-    return _NEITHER
+    return _NO_CHUNK
 
 
-def _each_of(source: Source, now: float) -> Generator[Chunk | None, None, None]:
+def _poll_chunks(source: Source, now: float) -> Generator[Chunk | None, None, None]:
     yield from source.poll(now)
 
 
-class ReadApart:
+class ThreadedSource:
     """A source that is read in a reader thread. Yields None while the main loop has to wait for it."""
 
     overwritten = False
@@ -157,7 +157,7 @@ class ReadApart:
         self.source = source
         self._thread = thread
         self._round: Generator[Chunk | None, None, None] | None = None
-        self._has_looked = False  # at all there is, once
+        self._has_scanned = False  # at all there is, once
         self._is_last = False  # the chunk that was handed out last ends its log
 
     @property
@@ -176,12 +176,12 @@ class ReadApart:
         finally:
             if self._round is not None and thread.is_free and thread.run(self, self._round.close):
                 self._round = None
-            self._tell()
+            self._report_stalls()
 
     def advance(self, log: str, consumed: int, lines: int) -> None:
         advance = partial(self.source.advance, log, consumed, lines)
         if self._is_last:
-            self._thread.run(self, partial(_neither, advance))  # it closes the log's file
+            self._thread.run(self, partial(_no_chunk, advance))  # it closes the log's file
         else:
             advance()
 
@@ -190,7 +190,7 @@ class ReadApart:
 
     def saved(self) -> None:
         if self.source.is_shared and self._thread.is_free:
-            self._thread.run(self, partial(_neither, self.source.saved))
+            self._thread.run(self, partial(_no_chunk, self.source.saved))
         else:
             self.source.committed()
 
@@ -206,7 +206,7 @@ class ReadApart:
             if thread.is_free:
                 if self._round is None:
                     thread.calls.begin(self.name)
-                    self._round = _each_of(self.source, now)
+                    self._round = _poll_chunks(self.source, now)
                 thread.begin(self, partial(next, self._round, None))
             while not thread.is_done(SLICE_SECONDS):
                 if thread.is_stuck():
@@ -227,17 +227,17 @@ class ReadApart:
         finally:
             if result is None:
                 self._round = None
-            self._has_looked = self._has_looked or result is not _NEITHER
+            self._has_scanned = self._has_scanned or result is not _NO_CHUNK
         return result
 
-    def _tell(self) -> None:
+    def _report_stalls(self) -> None:
         """Say what the source waits for."""
         now = time.monotonic()
         stalls = [stall for stall in self._thread.calls.stalls(self.name) if now - stall.since >= STALLED_SECONDS]
         reasons = [
-            f"{stall.place} has not answered since {rfc3339(time.time() - (now - stall.since))}" for stall in stalls
+            f"{stall.mount} has not answered since {rfc3339(time.time() - (now - stall.since))}" for stall in stalls
         ]
-        if not self._has_looked:
+        if not self._has_scanned:
             reasons.append("initial scan in progress")
         self.stats.stalled = "; ".join(reasons)
         self.stats.stalled_seconds = max((now - stall.since for stall in stalls), default=0.0)

@@ -52,8 +52,8 @@ class Journal:
         """The end of what is known to be on disk."""
         if self._descriptor is not None:
             return JournalEnd(self._number, self._size)
-        found = segments_in(self.folder)
-        return JournalEnd(found[-1][0], found[-1][1].stat().st_size) if found else JournalEnd(1, 0)
+        segments = segments_in(self.folder)
+        return JournalEnd(segments[-1][0], segments[-1][1].stat().st_size) if segments else JournalEnd(1, 0)
 
     def append(self, records: Sequence[str]) -> None:
         """Write records and wait until they are on disk. Raises OSError; the caller then appends them again."""
@@ -80,7 +80,7 @@ class Journal:
 
     def _writable(self, size: int) -> int:
         """A descriptor of the segment to write to, with room for `size` bytes unless the segment is empty."""
-        if self._descriptor is not None and not self._is_in_place(self._descriptor):
+        if self._descriptor is not None and not self._is_current(self._descriptor):
             self.close()  # the file was deleted or renamed
         segments = segments_in(self.folder)
         number = segments[-1][0] if segments else 1
@@ -90,7 +90,7 @@ class Journal:
             descriptor = self._open_segment(number + 1)
         return descriptor
 
-    def _is_in_place(self, descriptor: int) -> bool:
+    def _is_current(self, descriptor: int) -> bool:
         try:
             return os.path.samestat(os.stat(segment_path(self.folder, self._number)), os.fstat(descriptor))
         except FileNotFoundError:
@@ -125,9 +125,9 @@ def segment_path(folder: Path, number: int) -> Path:
 
 def segments_in(folder: Path) -> list[tuple[int, Path]]:
     """Number and path of each existing segment, oldest first."""
-    found = []
+    segments = []
     for path in folder.glob("journal-*.jsonl"):
         number = path.stem.removeprefix("journal-")
         if number.isdecimal():
-            found.append((int(number), path))
-    return sorted(found)
+            segments.append((int(number), path))
+    return sorted(segments)

@@ -26,10 +26,10 @@ class Before(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """From its text, such as 12-3456. Raises ValueError."""
-        found = _POSITION.fullmatch(text)
-        if not found:
+        match = _POSITION.fullmatch(text)
+        if not match:
             raise ValueError("not a position; use `next` of the previous page")
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
         return f"{self.segment}-{self.offset}"
@@ -57,7 +57,7 @@ def latest_incidents(
     is_too_old: tells of a record that no wanted one was written before it. A page may be short of `count`, even empty,
     before the journal's beginning: then `max_bytes` were read. Raises OSError.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    incidents: dict[str, Mapping[str, Any]] = {}
     room = max_bytes
     for segment, path in reversed(segments_in(folder)):
         if before is not None and segment > before.segment:
@@ -70,15 +70,15 @@ def latest_incidents(
                     incident = _incident(line)
                     if incident is not None:
                         if is_too_old(incident):
-                            return Page(tuple(found.values()), None)
+                            return Page(tuple(incidents.values()), None)
                         if is_wanted(incident):
-                            found.setdefault(incident["id"], incident)
+                            incidents.setdefault(incident["id"], incident)
                     room -= len(line) + 1
-                    if len(found) >= count or room <= 0:
-                        return Page(tuple(found.values()), Before(segment, offset))
+                    if len(incidents) >= count or room <= 0:
+                        return Page(tuple(incidents.values()), Before(segment, offset))
         except FileNotFoundError:  # deleted meanwhile, and so are those before it
             break
-    return Page(tuple(found.values()), None)
+    return Page(tuple(incidents.values()), None)
 
 
 def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:

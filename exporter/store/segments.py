@@ -22,11 +22,11 @@ class Segment(NamedTuple):
 
 def list_segments(folder: Path) -> list[Segment]:
     """The existing segments, oldest first."""
-    found = []
+    segments = []
     for number, path in segments_in(folder):
         with suppress(FileNotFoundError):  # deleted meanwhile
-            found.append(Segment(number, path.stat().st_size))
-    return found
+            segments.append(Segment(number, path.stat().st_size))
+    return segments
 
 
 def read_range(folder: Path, number: int, offset: int, count: int) -> bytes:

@@ -236,7 +236,7 @@ def _load(db: sqlite3.Connection) -> Loaded:
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     """Whether the file's content is damaged; otherwise the disk, the permissions or another process caused the error."""
     messages = ("malformed", "no such", "Could not decode")
-    return not isinstance(error, sqlite3.OperationalError) or any(each in str(error) for each in messages)
+    return not isinstance(error, sqlite3.OperationalError) or any(message in str(error) for message in messages)
 
 
 def _inode(file: Path | int) -> tuple[int, int] | None:

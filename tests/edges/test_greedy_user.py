@@ -11,7 +11,7 @@ import pytest
 from exporter.core.diagnosis import open_incidents
 from exporter.core.model import Job
 from exporter.sources import node_jobs
-from exporter.sources.files import offering, places, register
+from exporter.sources.files import admission, offering, register
 from exporter.sources.node_jobs import LastWrite, NodeJobs
 from tests.support.matches import match
 from tests.support.tailing import Node, lines, write
@@ -31,8 +31,8 @@ def log_of(uid: int, path: Path, *numbers: int) -> Path:
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of a node that follows 20 logs at most, 40 more of which it remembers."""
-    monkeypatch.setattr(places, "MAX_FILES", MOST)
-    for module in (places, register):
+    monkeypatch.setattr(admission, "MAX_FILES", MOST)
+    for module in (admission, register):
         monkeypatch.setattr(module, "MAX_PAUSED", 2 * MOST)
     return tmp_path
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.daemon.handover import changed, handed_over
-from exporter.sources.files.discovery import Globs
-from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.discovery import FilesSettings, Globs
 from exporter.sources.files.source import FilesSource
 from tests.support.tailing import Node, lines, write
 

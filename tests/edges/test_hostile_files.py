@@ -423,7 +423,7 @@ def test_few_files_are_kept_open_and_all_are_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_idle_for_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.sources.files.tail.may_stay", lambda _: False)  # so long ago it was written
+    monkeypatch.setattr("exporter.sources.files.log.may_stay", lambda _: False)  # so long ago it was written
     log = tmp_path / "job.log"
     write(log, lines(1))
     node = Node(log).rescan()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.files import identity
-from exporter.sources.files.identity import HEAD_BYTES, Fingerprint
+from exporter.sources.files import contents
+from exporter.sources.files.contents import HEAD_BYTES, Fingerprint
 from tests.support.tailing import Node, copytruncate, lines, write
 
 WARNING = b"W" * 213 + b"\n"
@@ -94,7 +94,7 @@ def test_a_log_whose_space_is_freed_where_it_was_read_is_read_on(tmp_path: Path,
 
 
 def test_only_the_last_bytes_of_a_long_log_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "SPAN_BYTES", 4096)
+    monkeypatch.setattr(contents, "SPAN_BYTES", 4096)
     data = bytes(range(256)) * 200
     mark = Fingerprint()
     for length in range(100, len(data), 100):

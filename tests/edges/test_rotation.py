@@ -18,8 +18,8 @@ from typing import cast
 import pytest
 
 from exporter.sources.files import filesystem
-from exporter.sources.files.follow import Vacated
-from exporter.sources.files.tail import Log
+from exporter.sources.files.follow import Recheck
+from exporter.sources.files.log import Log
 from tests.support.programs import needs
 from tests.support.tailing import Node, copytruncate, lines, write
 
@@ -515,7 +515,7 @@ def test_a_log_was_moved_and_its_writer_rests_for_hours(
 @pytest.fixture
 def settled_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if all that a test has written had been written a while ago."""
-    monkeypatch.setattr("exporter.sources.files.tail.may_stay", lambda _: False)
+    monkeypatch.setattr("exporter.sources.files.log.may_stay", lambda _: False)
 
 
 @pytest.mark.usefixtures("settled_times")
@@ -955,7 +955,7 @@ def test_a_file_that_listings_lacked_while_a_log_was_rotated_again_and_again_is_
 ) -> None:
     """A folder's listing may lack a file that is renamed meanwhile. Here the log is renamed before and in each look, too."""
     numbers, listings, begun = count(3), count(), log.stat().st_mtime
-    entries, take_vacated = filesystem.entries, followed.source._follower.take_vacated
+    entries, pop = filesystem.entries, followed.source._follower.rechecks.pop
 
     def rotate() -> None:
         old = sorted(log.parent.glob("job.log.*"), key=lambda path: -int(path.suffix[1:]))
@@ -973,16 +973,16 @@ def test_a_file_that_listings_lacked_while_a_log_was_rotated_again_and_again_is_
             found = [entry for entry in found if entry.inode() != lacking and entry.name not in names]
         return found
 
-    def taken() -> Iterator[tuple[str, Vacated]]:
-        for each in take_vacated():
+    def popped() -> Iterator[tuple[str, Recheck]]:
+        for item in pop():
             rotate()
-            yield each
+            yield item
 
     rotate()
     lacking = log.stat().st_ino
     rotate()
     monkeypatch.setattr(filesystem, "entries", torn)
-    monkeypatch.setattr(followed.source._follower, "take_vacated", taken)
+    monkeypatch.setattr(followed.source._follower.rechecks, "pop", popped)
     followed.poll(1.0, times=3)
     monkeypatch.undo()
     assert followed.settle().seen == [*range(1, next(numbers))]

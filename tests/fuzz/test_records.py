@@ -10,8 +10,8 @@ from exporter.core.decoding import kernel_records
 from exporter.core.decoding.formats import decode
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.model import LogFormat, SourceKind
-from exporter.sources.systemd.journal import Entry
-from exporter.sources.systemd.source import cri_lines
+from exporter.sources.systemd.libsystemd import JournalEntry
+from exporter.sources.systemd.units import cri_lines
 
 CLOCK = Clock(latest=1_700_000_000.0)
 LATEST = 4102444800.0  # 2100
@@ -68,11 +68,13 @@ FIELDS = st.dictionaries(
 
 @given(fields=FIELDS, at=st.integers(0, 2**64 - 1))
 def test_any_journal_entry_becomes_lines_of_its_own(fields: dict[str, str], at: int) -> None:
-    lines = cri_lines(Entry(cursor="c", boot_id="b", realtime_us=at, monotonic_us=at, fields=fields))
+    lines = cri_lines(JournalEntry(cursor="c", boot_id="b", realtime_us=at, monotonic_us=at, fields=fields))
     assert all(line.count(b"\n") == 1 and line.endswith(b"\n") for line in lines)
     assert len(lines) <= 1 + fields.get("MESSAGE", "").count("\n")
 
 
 def test_a_time_beyond_all_dates_is_the_last_one() -> None:
-    (line,) = cri_lines(Entry(cursor="c", boot_id="b", realtime_us=2**63, monotonic_us=0, fields={"MESSAGE": "x"}))
+    (line,) = cri_lines(
+        JournalEntry(cursor="c", boot_id="b", realtime_us=2**63, monotonic_us=0, fields={"MESSAGE": "x"})
+    )
     assert line == b"9999-12-31T23:59:59.999999Z stdout F x\n"

@@ -20,10 +20,10 @@ from exporter.core.model import NO_CONTEXT
 from exporter.metrics.counters import METRICS, Counters
 from exporter.node.facts import NodeFacts
 from exporter.probes import Gathered
-from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.discovery import FilesSettings
 from exporter.sources.files.source import FilesSource
-from exporter.sources.kernel.source import KmsgSource
-from exporter.sources.systemd.source import JournaldSource
+from exporter.sources.kernel.kernel_log import KmsgSource
+from exporter.sources.systemd.units import JournaldSource
 from tests.e2e.conftest import Node
 from tests.support.matches import catalogue_of
 

@@ -14,7 +14,7 @@ from exporter.config import packs
 from exporter.core.matching.pipeline import Pipeline
 from exporter.node import this_node
 from exporter.node.this_node import ThisNode
-from exporter.sources.kernel.source import KmsgSource
+from exporter.sources.kernel.kernel_log import KmsgSource
 
 XID = (
     "NVRM: Xid (PCI:0000:c1:00): 31, pid={pid}, name=python3, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS"

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from exporter.sources.files import clock, filesystem
+from exporter.sources.files import filesystem
 
 ROOT = "/logs"
 ROOT_INODE = 2
@@ -84,7 +84,7 @@ class Writer:
         self.files.let_go(self.file)
 
 
-class Entry(NamedTuple):
+class GlobMatch(NamedTuple):
     """What `os.scandir` gives."""
 
     name: str
@@ -243,7 +243,7 @@ class MemoryFiles:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(filesystem, "os", self._os())
             patch.setattr(filesystem, "fcntl", self._fcntl())
-            patch.setattr(clock, "time", SimpleNamespace(time_ns=self.time_ns, monotonic=self.monotonic))
+            patch.setattr(filesystem, "time", SimpleNamespace(time_ns=self.time_ns, monotonic=self.monotonic))
             yield
 
     @contextmanager
@@ -359,12 +359,12 @@ class MemoryFiles:
         name = self._named(path)
         return name.path + " (deleted)" * name.is_deleted
 
-    def _scandir(self, folder: str) -> Iterator[Entry]:
+    def _scandir(self, folder: str) -> Iterator[GlobMatch]:
         self._called()
         if folder != ROOT:
-            return (entry for entry in [Entry(os.path.basename(ROOT), ROOT, ROOT_INODE, is_folder=True)])
+            return (entry for entry in [GlobMatch(os.path.basename(ROOT), ROOT, ROOT_INODE, is_folder=True)])
         names = list(self.names.values())
-        return (Entry(os.path.basename(name.path), name.path, name.file.inode) for name in names)
+        return (GlobMatch(os.path.basename(name.path), name.path, name.file.inode) for name in names)
 
     def _lease(self, descriptor: int, command: int, value: int) -> None:
         self._called()

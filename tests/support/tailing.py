@@ -18,7 +18,7 @@ from exporter.core.decoding.jobs import no_job
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.model import Chunk, Match
 from exporter.sources.base import SourceStats
-from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.discovery import FilesSettings
 from exporter.sources.files.source import FilesSource
 
 CATALOGUE = load_packs(

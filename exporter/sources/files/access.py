@@ -8,16 +8,87 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar
 
+from exporter.core.shares import most_first
 from exporter.sources.calls import Stalled
-from exporter.sources.files.comparison import COMPARED_BYTES
-from exporter.sources.files.filesystem import NO_ANSWER, OpenFile, Refused, Roots, closed_on_error, reason_of, stat
-from exporter.sources.files.identity import Fingerprint, Inode, inode_of
-from exporter.sources.files.log_values import Position
-from exporter.sources.files.open_logs import OpenLogs
+from exporter.sources.files.contents import COMPARED_BYTES, Fingerprint, Inode, inode_of
+from exporter.sources.files.filesystem import (
+    NO_ANSWER,
+    OpenFile,
+    Refused,
+    Roots,
+    closed_on_error,
+    most_open_files,
+    reason_of,
+    stat,
+)
+from exporter.sources.files.log import Log
 from exporter.sources.files.skipped_files import SkippedFiles
-from exporter.sources.files.tail import Log
+from exporter.sources.files.states import LogPosition
+
+# An open file keeps its mount busy. A job that hangs says why when its collectives time out (NCCL's after 10 minutes,
+# gloo's after 30), and its folder may be deleted the next moment.
+IDLE_SECONDS = 3600.0
+MIN_FILES = 8
+TIDY_SECONDS = 1.0  # between two looks at all of them, unless there are too many
+FEWER_SECONDS = 60.0  # how long descriptors stay scarce once one was refused
+
+
+class OpenLogs:
+    """The open logs, the least recently read first. Closing one costs a reopening, but an unlinked one is gone then."""
+
+    def __init__(self, limit: int) -> None:
+        self._most = max(MIN_FILES, min(limit, most_open_files() // 3))  # a walk may hold twice as many for a moment
+        self._limit = self._most
+        self._fewer_until = 0.0
+        self._tidied = -TIDY_SECONDS
+        self._used: dict[Log, float] = {}
+
+    def __len__(self) -> int:
+        return sum(log.reader is not None for log in self._used)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._used) < self._limit
+
+    def hold(self, log: Log, file: OpenFile, now: float) -> None:
+        """A log's file has been opened."""
+        if len(self._used) > 2 * self._limit:  # in a walk that finds many
+            self.tidy(now)
+        log.attach(file)
+        self.use(log, now)
+
+    def use(self, log: Log, now: float) -> None:
+        """A log has been read."""
+        self._used.pop(log, None)
+        self._used[log] = now
+
+    def use_fewer(self, now: float) -> None:
+        """The process or the system has no descriptor left."""
+        self._limit = max(MIN_FILES, min(self._limit, len(self._used)) // 2)
+        self._fewer_until = now + FEWER_SECONDS
+        self.tidy(now)
+
+    def tidy(self, now: float) -> None:
+        """Close what is too many or long idle: of whoever has most open, deleted files only if there is nothing else."""
+        if now >= self._fewer_until:
+            self._limit = self._most
+        if len(self._used) <= self._limit and now - self._tidied < TIDY_SECONDS:
+            return
+        self._tidied = now
+        self._used = {log: used for log, used in self._used.items() if log.reader is not None}
+        excess = max(0, len(self._used) - self._limit)
+        first_in_line = sorted(self._used, key=lambda log: log.stat.unlinked)  # stable: the least recently read first
+        idle = [log for log in first_in_line if log.left is None and now - self._used[log] > IDLE_SECONDS]
+        for log in {*idle, *islice(most_first(first_in_line, lambda log: log.owner), excess)}:
+            self._close(log)
+
+    def _close(self, log: Log) -> None:
+        del self._used[log]
+        log.drop_reader()
+
 
 RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every poll (rsyslog#7597)
 STALLED_SECONDS = 1.0  # a file system that did not answer: to ask again costs nothing while it still does not
@@ -27,7 +98,7 @@ MAX_FAILING = 1024  # paths; beyond them, the longest known one starts anew
 GONE = (FileNotFoundError, NotADirectoryError)
 
 T = TypeVar("T")
-Otherwise = TypeVar("Otherwise")
+Default = TypeVar("Default")
 
 
 class OtherBytes(Exception):
@@ -58,23 +129,23 @@ class Access:
 
     # -- what gives no answer
 
-    def tells(self, path: str, look: Callable[[], T], otherwise: Otherwise) -> T | Otherwise:
-        """What a look at a path tells, or `otherwise` where nothing is there that may be read.
+    def read_or_default(self, path: str, read: Callable[[], T], default: Default) -> T | Default:
+        """The result of `read`, or `default` if nothing is at the path that may be read.
 
-        Raises OSError while there is no answer. One that stays away is `otherwise`, too.
+        Raises OSError while there is no answer; after PATIENCE_SECONDS without one, returns `default`.
         """
         try:
-            return look()
+            return read()
         except Refused:
-            return otherwise
+            return default
         except OSError as error:
-            if isinstance(error, Stalled) or (error.errno in NO_ANSWER and not self._stays_away(path)):
+            if isinstance(error, Stalled) or (error.errno in NO_ANSWER and not self._failed_for_too_long(path)):
                 raise
-            return otherwise
+            return default
 
     @contextmanager
-    def survived(self, path: str) -> Iterator[None]:
-        """What cannot be told of a path now is counted, and nothing is done; it is to be asked again."""
+    def counting_errors(self, path: str) -> Iterator[None]:
+        """Count an error of a path instead of raising it; the caller tries again later."""
         try:
             yield
         except OSError as error:
@@ -89,7 +160,7 @@ class Access:
             self.open_logs.use_fewer(self._now)
         self.refusals.note(path, reason)
 
-    def _stays_away(self, path: str) -> bool:
+    def _failed_for_too_long(self, path: str) -> bool:
         now = self._now
         first, last = self._failing.pop(path, (now, now))
         if now - last > PATIENCE_SECONDS:
@@ -117,7 +188,7 @@ class Access:
 
     def try_open(self, path: str) -> OpenFile | None:
         """A path's file that may be what is looked for; None if it cannot be."""
-        return self.tells(path, lambda: self.roots.open(path), None)
+        return self.read_or_default(path, lambda: self.roots.open(path), None)
 
     def open_if(self, path: str, suits: Callable[[OpenFile], bool]) -> OpenFile | None:
         """A path's file, open, if it is what is looked for."""
@@ -132,22 +203,24 @@ class Access:
 
     def file_at(self, path: str) -> Inode | None:
         """Which file a path leads to."""
-        return self.tells(path, lambda: inode_of(stat(path)), None)
+        return self.read_or_default(path, lambda: inode_of(stat(path)), None)
 
     def holds(self, file: OpenFile, mark: Fingerprint) -> bool:
         """Whether a file begins with what `mark` tells."""
-        return self.tells(file.path, lambda: mark.found_in(file.read), False)
+        return self.read_or_default(file.path, lambda: mark.matches(file.read), False)
 
-    def is_file_of(self, file: OpenFile, position: Position) -> bool:
+    def is_file_of(self, file: OpenFile, position: LogPosition) -> bool:
         """Whether a file with a log's inode number is the log's file. Where the generation tells that it is, only the bytes
         before the offset tell whether it was truncated: writers keep a counter in its first line.
         """
         mark = position.mark
-        if not self.tells(file.path, lambda: _same_generation(position, file), False):
+        if not self.read_or_default(file.path, lambda: _same_generation(position, file), False):
             return False
         if position.generation is None:
             return self.holds(file, mark)
-        return self.tells(file.path, lambda: mark.holds(file.read(mark.length - mark.window, mark.window)), False)
+        return self.read_or_default(
+            file.path, lambda: mark.holds(file.read(mark.length - mark.window, mark.window)), False
+        )
 
     # -- the files of logs
 
@@ -156,7 +229,7 @@ class Access:
         with self.reading(log, now):
             file = self.open(log.position.path)
             if file is None:
-                log.activity.rest_until = now + RETRY_SECONDS
+                log.pause(now + RETRY_SECONDS)
                 return False
             with closed_on_error(file):
                 moved_on = inode_of(file.status()) != log.position.file
@@ -232,15 +305,14 @@ class Access:
         try:
             yield
         except OSError as error:
-            log.activity.rest_until, log.activity.changed = now + RETRY_SECONDS, True
+            log.pause(now + (STALLED_SECONDS if isinstance(error, Stalled) else RETRY_SECONDS), failed=True)
             if isinstance(error, Stalled):
-                log.activity.rest_until = now + STALLED_SECONDS
                 raise
-            found_again = log.left is None and not log.stat.unlinked
-            if found_again or error.errno == errno.ESTALE or self._stays_away(log.position.path):
+            can_reopen = log.left is None and not log.stat.unlinked
+            if can_reopen or error.errno == errno.ESTALE or self._failed_for_too_long(log.position.path):
                 log.drop_reader()
             raise
 
 
-def _same_generation(position: Position, file: OpenFile) -> bool:
+def _same_generation(position: LogPosition, file: OpenFile) -> bool:
     return position.generation is None or position.generation == file.generation()

@@ -13,14 +13,14 @@ from itertools import islice
 from typing import TypeVar
 
 from exporter.sources.files import rotation
-from exporter.sources.files.identity import NOWHERE, Inode
-from exporter.sources.files.log_values import Position
-from exporter.sources.files.tail import Log
+from exporter.sources.files.contents import NOWHERE, Inode
+from exporter.sources.files.log import Log
+from exporter.sources.files.states import LogPosition
 
 MAX_LINGERING = 256  # the newest: 1 ms every ten seconds, a few more on a network
-MAX_LOOKED_BACK = 32  # logs of one path; logrotate keeps fewer files
-Row = Log | Position  # a log that is followed, or where one was read to that is done with
-Index = dict[int, list[Position]]
+MAX_RECENT_LOGS = 32  # logs of one path; logrotate keeps fewer files
+Row = Log | LogPosition  # a log that is followed, or where one was read to that is done with
+Index = dict[int, list[LogPosition]]
 _NUMBERED = re.compile(r"(?P<base>.*)#(?P<number>\d+)", re.DOTALL)
 _SECOND_NS = 10**9
 
@@ -77,12 +77,12 @@ class Checkpoints:
         self._rows[origin] = row
         if paused:
             self._paused[origin] = None
-        elif isinstance(row, Position):
+        elif isinstance(row, LogPosition):
             self._done[origin] = row.file != NOWHERE
         elif self._kin is not None:
             self._add_kin(row)
-        self.place(origin, self.at(origin))
-        self.call(origin, self.at(origin))
+        self.set_file(origin, self.at(origin))
+        self.add_names(origin, self.at(origin))
 
     def remove(self, origin: str) -> None:
         row = self._rows.pop(origin, None)
@@ -93,7 +93,7 @@ class Checkpoints:
             for path in _position_of(row).called:
                 self._called.remove(path, origin)
 
-    def forget_oldest_done(self, most: int) -> Iterator[tuple[str, Position]]:
+    def forget_oldest_done(self, most: int) -> Iterator[tuple[str, LogPosition]]:
         """Forget the logs that were done with first, if there are more than so many."""
         while len(self._done) > most:
             origin = next(iter(self._done))
@@ -104,17 +104,17 @@ class Checkpoints:
                 del self._numbers[base]
             yield origin, position
 
-    def place(self, origin: str, position: Position) -> None:
+    def set_file(self, origin: str, position: LogPosition) -> None:
         """A log, if it is in the table, has the file that its position tells."""
         if origin in self._rows and position.file != NOWHERE:
             self._by_file.add(position.file, origin)
 
-    def call(self, origin: str, position: Position) -> None:
+    def add_names(self, origin: str, position: LogPosition) -> None:
         """A log, if it is in the table, has been called what its position tells."""
         for path in position.called if origin in self._rows else ():
             self._called.add(path, origin)
 
-    def release(self, origin: str, position: Position) -> None:
+    def release(self, origin: str, position: LogPosition) -> None:
         """The number of a log's file may be another log's."""
         self._by_file.remove(position.file, origin)
 
@@ -123,7 +123,7 @@ class Checkpoints:
     def get(self, origin: str) -> Row | None:
         return self._rows.get(origin)
 
-    def at(self, origin: str) -> Position:
+    def at(self, origin: str) -> LogPosition:
         """Where a log that is in the table was read to."""
         return _position_of(self._rows[origin])
 
@@ -155,11 +155,11 @@ class Checkpoints:
         """Origins of the logs that were paused first, if there are more than so many."""
         return list(islice(self._paused, max(0, len(self._paused) - most)))
 
-    def paused_at(self, file: Inode) -> Position | None:
+    def paused_at(self, file: Inode) -> LogPosition | None:
         """Where the paused log that has the number of a file was read to."""
         return next((self.at(origin) for origin in self._by_file.get(file, ()) if origin in self._paused), None)
 
-    def last_of(self, base: str) -> Position | None:
+    def last_of(self, base: str) -> LogPosition | None:
         """Where the last log of a path was read to, done with or not."""
         row = self._rows.get(origin_of(base, self._numbers[base])) if base in self._numbers else None
         return _position_of(row) if row is not None else None
@@ -180,7 +180,7 @@ class Checkpoints:
 
     def _last_origins(self, base: str) -> list[str]:
         last = self._numbers.get(base, -1)
-        origins = [origin_of(base, number) for number in range(last, max(-1, last - MAX_LOOKED_BACK), -1)]
+        origins = [origin_of(base, number) for number in range(last, max(-1, last - MAX_RECENT_LOGS), -1)]
         return origins + [origin for origin in self._called.get(base, ()) if origin not in origins]
 
     def kin_of(self, base: str) -> Iterator[Log]:
@@ -211,13 +211,13 @@ class Checkpoints:
         if origin in self._done:
             self._done[origin] = False
 
-    def written_at(self, modified: int) -> Iterator[Position]:
+    def written_at(self, modified: int) -> Iterator[LogPosition]:
         """Where logs were read to, done with or not, that were last written to at a time; one in whole seconds is that of
         all within the second, as an archive keeps it.
         """
         yield from self._index()[0].get(modified, ())
 
-    def read_to(self, length: int) -> Iterator[Position]:
+    def with_length(self, length: int) -> Iterator[LogPosition]:
         """Where logs were read to, done with or not, if that is so far (modulo 2**32, as gzip tells it)."""
         yield from self._index()[1].get(length, ())
 
@@ -239,5 +239,5 @@ class Checkpoints:
             self._kin.setdefault(name, []).append(log)
 
 
-def _position_of(row: Row) -> Position:
+def _position_of(row: Row) -> LogPosition:
     return row.position if isinstance(row, Log) else row

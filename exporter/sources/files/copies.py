@@ -1,23 +1,37 @@
-"""New files that are so far the same as a log beside them: perhaps copies, to be followed by a truncation of the log.
+"""New files that may repeat a log: copies that are being made, and files that rotation has compressed.
 
-Reading one at once would count its lines twice; not reading it would lose those of a rank whose banner is the same. So
-they wait until they differ, or until the log has been truncated, or until nothing has happened for a while. One that
-grows along with the log for too long, or is one too many, is read: a crash counted twice is better than one missed.
+A file that is so far the same as a log beside it may be a copy, to be followed by a truncation of the log. Reading it at
+once would count its lines twice; not reading it would lose those of a rank whose banner is the same. So it waits until it
+differs, the log has been truncated, or nothing has happened for a while. One that grows along with the log for too long,
+or is one too many, is read: a crash counted twice is better than one missed.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from exporter.sources.files import contents, rotation
 from exporter.sources.files.access import Access
-from exporter.sources.files.comparison import same_beginning, same_bytes
-from exporter.sources.files.filesystem import OpenFile
+from exporter.sources.files.contents import (
+    HEAD_BYTES,
+    GzipReader,
+    Inode,
+    Version,
+    inode_of,
+    same_beginning,
+    same_bytes,
+    version_of,
+)
+from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
-from exporter.sources.files.identity import HEAD_BYTES, Inode, inode_of
+from exporter.sources.files.log import Log
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.tail import Log
+from exporter.sources.files.states import LogPosition, Unreached
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
 WAIT_SECONDS = 60.0  # in all, and a second for each COMPARED_BYTES of the log: a copy of 10 GB takes minutes to make
@@ -55,10 +69,10 @@ class Copies:
         """Whether a file waits already."""
         return file in self._waiting
 
-    def suspect(self, base: str, path: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
-        """Whether a new file has to wait, since all of it may be a copy of one of the logs `beside` it."""
+    def suspect(self, base: str, path: str, file: OpenFile, originals: Sequence[Log], now: float) -> bool:
+        """Whether a new file has to wait, since all of it may be a copy of one of `originals`."""
         status = file.status()
-        for log in beside:
+        for log in originals:
             if self._is_copy(file, log, status.st_size, now):
                 if len(self._waiting) >= MAX_WAITING and not status.st_size:
                     file.close()  # the next walk finds it again, with something to read
@@ -76,7 +90,7 @@ class Copies:
         """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
         self._unspent = COMPARED_BYTES
         for inode, suspect in list(self._waiting.items()):
-            with self._access.survived(suspect.path):
+            with self._access.counting_errors(suspect.path):
                 offset = self._judge(suspect, now)
                 if self._register.table.log_at(inode) is not None:  # the log goes on in this very file
                     suspect.file.close()
@@ -123,8 +137,8 @@ class Copies:
     def _read_to(self, suspect: Suspect, size: int) -> int:
         """How much of a file was read in a log whose bytes are gone: of what could not be compared, its mark tells."""
         log = suspect.log
-        known = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
-        return min(size, log.position.offset) if known else self._resolver.short_copies.read_of(suspect.file)
+        is_compared = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
+        return min(size, log.position.offset) if is_compared else self._resolver.short_copies.read_of(suspect.file)
 
     def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
         """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
@@ -134,3 +148,84 @@ class Copies:
         if not same:
             self._follower.read(log, 0, now)  # just now, perhaps
         return same and log.position.file == its_file
+
+
+MAX_TAKEN = 1024
+
+
+class Archives:
+    """Takes those that no log was read from."""
+
+    def __init__(self, register: Register, globs: Globs, follower: Follower, access: Access) -> None:
+        self._register = register
+        self._globs = globs
+        self._follower = follower
+        self._access = access
+        self._taken: dict[Version, None] = {}
+
+    def take(self, base: str, path: str, now: float, log: Log | None) -> None:
+        """Read a compressed file at `path`, which was the log or one of the logs of `base`, unless it has been read; `log` is,
+        or has been, called `base`.
+        """
+        if not path.endswith(".gz") or path.endswith(".tar.gz"):
+            self._access.refusals.note(path, "rotated_compressed")
+            return
+        if self._access.file_at(path.removesuffix(".gz")) is not None:
+            return  # compressing it has not ended, and may never end; it is read as it is
+        file = self._access.try_open(path)
+        if file is None:
+            return
+        unpacked = GzipReader(file)
+        with closed_on_error(unpacked):
+            taken = self._repeats_log(base, unpacked, log, now)
+            origin = None if taken else self._begun_as(base, unpacked)
+        if taken:
+            unpacked.close()
+            return
+        self._taken[version_of(unpacked.status)] = None
+        if len(self._taken) > MAX_TAKEN:
+            del self._taken[next(iter(self._taken))]
+        if origin is None:
+            late = self._register.new(base, LogPosition(path=path, modified=unpacked.status.st_mtime_ns), now)
+        else:
+            late = self._register.revive(origin, now)
+            self._register.move(late, late.lose_file)
+        late.attach(unpacked)
+        late.observe(Unreached(now))
+
+    def _repeats_log(self, base: str, unpacked: GzipReader, log: Log | None, now: float) -> bool:
+        """Whether the archive repeats a log that is followed or was read."""
+        if version_of(unpacked.status) in self._taken:
+            return True
+        kin = self._register.table.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
+        for other in dict.fromkeys([*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])]):
+            if other.left is None and contents.same_head(unpacked, other.position.mark):
+                read = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
+                self._access.read_or_default(other.position.path, read, None)
+            reader, mark = other.reader, other.position.mark
+            if isinstance(reader, OpenFile):
+                taken = contents.is_packed_copy(unpacked, reader)
+            elif isinstance(reader, GzipReader):
+                taken = inode_of(reader.status) == inode_of(unpacked.status)
+            elif taken := not other.over and contents.may_hold(unpacked, mark):  # it is looked for, and found here
+                self._follower.rechecks.add(base, other, other.position.modified)
+            if taken:
+                return True
+        marks = [self._register.table.at(origin).mark for origin in self._register.table.done_of(base)]
+        folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
+        marks += [
+            at.mark
+            for at in self._register.table.with_length(unpacked.trailer()[1])
+            if os.path.dirname(at.path) == folder
+        ]
+        return any(contents.is_packed_whole(unpacked, mark) for mark in marks)
+
+    def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
+        """The log that was finished too early: more of it is here. Rotation may have compressed it under another name."""
+        for origin in (
+            done for name in (base, *rotation.originals(base)) for done in self._register.table.done_of(name)
+        ):
+            mark = self._register.table.at(origin).mark
+            if mark.length <= contents.COMPARED_BYTES and contents.may_hold(unpacked, mark):
+                return origin
+        return None

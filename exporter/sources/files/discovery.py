@@ -10,11 +10,12 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from exporter.sources.files import filesystem
+from exporter.sources.files.contents import inode_of
 from exporter.sources.files.filesystem import Roots
-from exporter.sources.files.identity import inode_of
 
 STEP_ENTRIES = 500  # folder entries between two chances to pause a walk: about a millisecond
 FOLDER_ENTRIES = 20  # so many entries does it take to make up for opening a folder
@@ -26,7 +27,7 @@ WILDCARD = re.compile(r"[*?[]")
 _BRACES = re.compile(r"\{[^{}/]*,[^{}/]*\}")  # of a shell
 
 
-class Entry(NamedTuple):
+class GlobMatch(NamedTuple):
     """A path that a glob matches. `inode` is the entry's own, not that of what a link leads to; 0 where not known."""
 
     path: str
@@ -64,7 +65,7 @@ class Globs:
         """The patterns that can match no log, and for each what is wrong and what to write instead."""
         globs = zip(self.patterns, self.roots, self._parts, strict=True)
         wrong = {pattern: self._mistake(pattern, root, parts) for pattern, root, parts in globs}
-        return {pattern: f"{pattern} {what}" for pattern, what in wrong.items() if what}
+        return {pattern: f"{pattern} {mistake}" for pattern, mistake in wrong.items() if mistake}
 
     def _mistake(self, pattern: str, root: str, parts: tuple[_Part, ...]) -> str:
         path = os.path.abspath(pattern)
@@ -87,7 +88,7 @@ class Globs:
         """Whether a path is not to be read, whatever leads there."""
         return self._is_excluded(os.path.basename(path), path)
 
-    def walk(self, allowed: Roots, trouble: Trouble, below: str | None = None) -> Iterator[Entry | None]:
+    def walk(self, allowed: Roots, trouble: Trouble, below: str | None = None) -> Iterator[GlobMatch | None]:
         """All logs, or those in the folder `below` and deeper. None comes in between, where the walk may be paused."""
         visited: set[tuple[int, int, frozenset[_State]]] = set()
         for start in dict.fromkeys(self.roots) if below is None else [below]:
@@ -102,7 +103,7 @@ class Globs:
         allowed: Roots,
         trouble: Trouble,
         visited: set[tuple[int, int, frozenset[_State]]],
-    ) -> Iterator[Entry | None]:
+    ) -> Iterator[GlobMatch | None]:
         waiting, cost = [(start, states)], 0
         while waiting:
             folder, states = waiting.pop()
@@ -131,17 +132,17 @@ class Globs:
             except OSError as error:
                 trouble(folder, error)
 
-    def _entries(self, folder: str, states: frozenset[_State]) -> Iterator[Entry]:
+    def _entries(self, folder: str, states: frozenset[_State]) -> Iterator[GlobMatch]:
         """What may matter in a folder."""
         parts = {self._parts[glob][at] for glob, at in states}
         if all(isinstance(part, str) for part in parts):  # may not be there: whoever opens them will know
             for name in sorted(part for part in parts if isinstance(part, str)):
                 path = os.path.join(folder, name)
-                yield Entry(path, name, 0, filesystem.is_link(path), filesystem.is_folder(path))
+                yield GlobMatch(path, name, 0, filesystem.is_link(path), filesystem.is_folder(path))
             return
         for entry in filesystem.entries(folder):
             is_folder = filesystem.leads_to_folder(entry)
-            yield Entry(entry.path, entry.name, entry.inode(), entry.is_symlink(), is_folder)
+            yield GlobMatch(entry.path, entry.name, entry.inode(), entry.is_symlink(), is_folder)
 
     def _is_log(self, states: frozenset[_State], name: str, path: str) -> bool:
         last = self._last.get(states)
@@ -216,3 +217,23 @@ def _fits(part: _Part, name: str) -> bool:
     if isinstance(part, str):
         return part == name
     return part is not None and part.match(name) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesSettings:
+    """Which files are logs, and how they are read."""
+
+    paths: tuple[str, ...]
+    exclude: tuple[str, ...] = ()
+    earlier: tuple[FilesSettings, ...] = ()  # sources before this one, whose logs are not this one's
+    format: Literal["auto", "plain", "cri", "docker"] = "auto"
+    start: Literal["end", "beginning"] = "end"
+    allow_roots: tuple[str, ...] = ()
+    line_bytes: int = 1 << 20
+    open_files: int = 1024
+    grace_seconds: float = 30.0  # how long a rotated or deleted file must be quiet: its writers still have it open
+    watch: bool = True
+    service_accounts: frozenset[int] = frozenset({0})  # users that write logs for others: their files tell no owner
+
+    def globs(self) -> Globs:
+        return Globs(self.paths, self.exclude, [source.globs() for source in self.earlier])

@@ -1,9 +1,9 @@
 """Every system call by which logs and their folders are looked at: each may raise OSError. Knows nothing of logs.
 
-Calls `os` and `fcntl` and nothing else, so that a test can put a file system in memory in their place.
+Calls `os`, `fcntl` and `time` only, so that a test can put a file system in memory in their place.
 
-A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a place
-is taken hold of first, which opens nothing (O_PATH), looked at, and opened through /proc/self/fd: only regular files
+A job's owner decides what stands in the job's folder: links, FIFOs, devices, and other things a moment later. So a path
+is opened with O_PATH first, which opens nothing, checked, and opened through /proc/self/fd: only regular files
 below the roots, without waiting and without disturbing anyone. The daemon may read what a link's owner may not: where a
 user's link is on the way, only a file of that user is read.
 """
@@ -17,6 +17,8 @@ import os
 import resource
 import signal
 import stat as modes
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ from typing import BinaryIO, Protocol
 from exporter.sources.calls import Stalled, ask, let_go
 from exporter.sources.holes import data_after, has_hole
 
-_PLACE = os.O_PATH | os.O_CLOEXEC
+_HANDLE_FLAGS = os.O_PATH | os.O_CLOEXEC
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 KINDS = {
     modes.S_IFIFO: "fifo",
@@ -53,12 +55,12 @@ NO_ANSWER = frozenset({
     errno.ENETUNREACH, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOTCONN, errno.EREMOTEIO, errno.ESHUTDOWN,
     errno.ESTALE, errno.ETIMEDOUT,
 })  # fmt: skip
-_MAGIC = (b"\x7fELF", b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\xfd7zXZ\x00")
 BATCH_ENTRIES = 500  # of a folder, in one call
+TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
+WHOLE_SECONDS_NS = 2_000_000_000  # for those that stamp whole seconds: ext3, FAT, some servers
+RECURSION_LIMIT = 4096  # PATH_MAX allows 2,047 nested folders; the rest is for what walks them
 MAX_LINKS = 40  # on the way to one file, as for the kernel
 ANOTHER_USERS = "another_users_file"
-_BINARY_BLOCK = 8192
-_BINARY_NULS = 4  # a fourth of a block: UTF-16 and wtmp records have more, a log with a torn write has fewer
 
 
 class Refused(Exception):
@@ -180,36 +182,36 @@ class Roots:
     def hold(self, path: str) -> bool:
         return any(f"{path}/".startswith(f"{folder.rstrip('/')}/") for folder in self.folders)
 
-    def look(self, path: str) -> os.stat_result:
+    def status_of(self, path: str) -> os.stat_result:
         """What a path leads to, if that may be read or is not a regular file. Raises as `open` does."""
-        return ask(path, self._look, path)
+        return ask(path, self._status_of, path)
 
     def open(self, path: str) -> OpenFile:
         """Open a regular file that lies below these folders. Raises Refused, or the OSError that the system gave."""
         return ask(path, self._open, path)
 
-    def _look(self, path: str) -> os.stat_result:
-        with self._place(path) as place:
-            return place.status()
+    def _status_of(self, path: str) -> os.stat_result:
+        with self._handle(path) as handle:
+            return handle.status()
 
     def _open(self, path: str) -> OpenFile:
-        with self._place(path) as place:
-            _require_regular(place.status())  # opening a device or a FIFO does something to it
-            if not self.hold(place.location()):
+        with self._handle(path) as handle:
+            _require_regular(handle.status())  # opening a device or a FIFO does something to it
+            if not self.hold(handle.location()):
                 raise Refused("outside_roots")
-            return OpenFile(os.open(f"/proc/self/fd/{place.descriptor}", _FLAGS), path)
+            return OpenFile(os.open(f"/proc/self/fd/{handle.descriptor}", _FLAGS), path)
 
     @contextmanager
-    def _place(self, path: str) -> Iterator[OpenFile]:
+    def _handle(self, path: str) -> Iterator[OpenFile]:
         """Take hold of what a path leads to, unless a user's link leads to another user's file."""
-        place, owners = _reached(path)
+        handle, owners = _reached(path)
         try:
-            status = place.status()
-            if owners - {status.st_uid, *_trusted()} or _is_linked_by_another(place, status):
+            status = handle.status()
+            if owners - {status.st_uid, *_trusted()} or _is_linked_by_another(handle, status):
                 raise Refused(ANOTHER_USERS)
-            yield place
+            yield handle
         finally:
-            place.close()
+            handle.close()
 
 
 def _reached(path: str) -> tuple[OpenFile, set[int]]:
@@ -218,11 +220,11 @@ def _reached(path: str) -> tuple[OpenFile, set[int]]:
     Where the kernel tells the same path of what was opened, no link was on the way.
     """
     for _ in range(2):  # it may have been moved between the two calls
-        place = OpenFile(os.open(path, _PLACE), path)
-        with closed_on_error(place):
-            if place.location() == path:
-                return place, set()
-        place.close()
+        handle = OpenFile(os.open(path, _HANDLE_FLAGS), path)
+        with closed_on_error(handle):
+            if handle.location() == path:
+                return handle, set()
+        handle.close()
         if realpath(path) != path:
             break
     return _walked(path)
@@ -232,12 +234,12 @@ def _walked(path: str) -> tuple[OpenFile, set[int]]:
     """The same by one step after the other, each taken from what the step before has hold of."""
     owners: set[int] = set()
     parts, links = path.split("/")[::-1], 0
-    here = OpenFile(os.open("/", _PLACE), path)
+    here = OpenFile(os.open("/", _HANDLE_FLAGS), path)
     try:
         while parts:
             if (name := parts.pop()) in ("", "."):
                 continue
-            step = OpenFile(os.open(f"/proc/self/fd/{here.descriptor}/{name}", _PLACE | os.O_NOFOLLOW), path)
+            step = OpenFile(os.open(f"/proc/self/fd/{here.descriptor}/{name}", _HANDLE_FLAGS | os.O_NOFOLLOW), path)
             with closed_on_error(step):
                 status = step.status()
                 target = os.readlink("", dir_fd=step.descriptor) if modes.S_ISLNK(status.st_mode) else None
@@ -250,7 +252,7 @@ def _walked(path: str) -> tuple[OpenFile, set[int]]:
                 parts += target.split("/")[::-1]
                 if not target.startswith("/"):
                     continue
-                step = OpenFile(os.open("/", _PLACE), path)
+                step = OpenFile(os.open("/", _HANDLE_FLAGS), path)
             here.close()
             here = step
     except BaseException:
@@ -264,13 +266,13 @@ def _trusted() -> tuple[int, int]:
     return 0, os.geteuid()
 
 
-def _is_linked_by_another(place: OpenFile, status: os.stat_result) -> bool:
+def _is_linked_by_another(handle: OpenFile, status: os.stat_result) -> bool:
     """Whether a file that not everybody may read has a further name, in a folder where others than its owner and root may
     make names. The kernel refuses to make such hard links only with fs.protected_hardlinks=1.
     """
     if status.st_nlink < 2 or status.st_mode & modes.S_IROTH or not modes.S_ISREG(status.st_mode):
         return False
-    folder = os.stat(os.path.dirname(place.location()))
+    folder = os.stat(os.path.dirname(handle.location()))
     is_shared = folder.st_mode & (modes.S_IWGRP | modes.S_IWOTH)
     return bool(is_shared) or folder.st_uid not in (status.st_uid, *_trusted())
 
@@ -312,17 +314,17 @@ def may_list(folder: str) -> bool:
 
 def entries(folder: str) -> Iterator[os.DirEntry[str]]:
     """What stands in a folder, in no order."""
-    found = ask(folder, os.scandir, folder)
+    listing = ask(folder, os.scandir, folder)
     is_stalled = False
     try:
-        while batch := ask(folder, _batch, found):
+        while batch := ask(folder, _batch, listing):
             yield from batch
     except Stalled:
         is_stalled = True  # and in use, until the call returns
         raise
     finally:
         if not is_stalled:
-            found.close()
+            listing.close()
 
 
 def folders_in(folder: str) -> Iterator[str]:
@@ -337,9 +339,9 @@ def leads_to_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _batch(found: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
+def _batch(listing: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
     """The next entries, each with what a folder may not tell of them (DT_UNKNOWN)."""
-    batch = list(islice(found, BATCH_ENTRIES))
+    batch = list(islice(listing, BATCH_ENTRIES))
     for entry in batch:
         with suppress(OSError):
             entry.is_symlink()
@@ -347,9 +349,9 @@ def _batch(found: Iterator[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
     return batch
 
 
-def _unless_stalled(path: str, look: Callable[[str], bool]) -> bool:
+def _unless_stalled(path: str, check: Callable[[str], bool]) -> bool:
     try:
-        return ask(path, look, path)
+        return ask(path, check, path)
     except Stalled:
         return False
 
@@ -389,16 +391,31 @@ def reason_of(error: OSError) -> str:
     return _REASONS.get(number) or errno.errorcode.get(number, "unknown").lower()
 
 
-def looks_binary(block: bytes) -> bool:
-    """Whether the first bytes of a file are those of a program, an archive or a table of records.
-
-    NULs around them are holes, or space that is yet to be written to.
-    """
-    block = block[:_BINARY_BLOCK].strip(b"\0")
-    return block.startswith(_MAGIC) or block.count(0) * _BINARY_NULS > len(block)
-
-
 def _require_regular(status: os.stat_result) -> None:
     kind = modes.S_IFMT(status.st_mode)
     if kind != modes.S_IFREG:
         raise Refused(KINDS.get(kind, "special"))
+
+
+def now_ns() -> int:
+    """Nanoseconds of the clock by which this machine's file systems stamp."""
+    return time.time_ns()
+
+
+def monotonic() -> float:
+    """Seconds of a clock that nobody sets."""
+    return time.monotonic()
+
+
+def may_stay(stamp: int) -> bool:
+    """Whether a file of which `stamp` is the ctime may be changed again just now and keep it."""
+    tick = TICK_NS if stamp % 10**9 else WHOLE_SECONDS_NS
+    return abs(now_ns() - stamp) <= tick + TICK_NS
+
+
+def allow_deepest_folders() -> None:
+    """Raise Python's recursion limit, so that watchdog, glob and os.walk (up to 3.11) reach the deepest folder.
+
+    One folder beyond the default of 1,000 calls would end watchdog's only thread, or a whole scan.
+    """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))

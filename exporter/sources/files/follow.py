@@ -16,28 +16,72 @@ from typing import NamedTuple, TypeVar
 from exporter.sources.base import SourceStats
 from exporter.sources.files import filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
-from exporter.sources.files.clock import monotonic
+from exporter.sources.files.contents import NOWHERE, inode_of
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import OpenFile, closed_on_error
-from exporter.sources.files.identity import NOWHERE, inode_of
-from exporter.sources.files.register import VACATED, Register
+from exporter.sources.files.filesystem import OpenFile, closed_on_error, monotonic
+from exporter.sources.files.log import Log
+from exporter.sources.files.register import RECHECKS, Register
 from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.states import Found, Gone, Look, MaybePacked, Nowhere, Searched, Searching, Unreached
-from exporter.sources.files.tail import Log
+from exporter.sources.files.states import Gone, MaybePacked, NextStep, Nowhere, Searched, Searching, Unreached
 
 SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
 
 T = TypeVar("T")
 
 
-class Vacated(NamedTuple):
-    """A path that led to a log, or does, when its last one before was `modified`, or where it had none; and `since` when
-    others may have been moved on from there.
+class Recheck(NamedTuple):
+    """A path that led to a log; files that were there since its last log was `modified` may be unread.
+
+    since: of the monotonic clock; other files may have been moved on from the path since.
     """
 
-    log: Log | None  # none after a restart
-    modified: int | None
-    since: float  # of the monotonic clock
+    log: Log | None  # None after a restart
+    modified: int | None  # None if the path had no log before
+    since: float
+
+
+class RecheckQueue:
+    """Paths to check again for files that were there unseen. Stored, so that a later process checks them first."""
+
+    def __init__(self, register: Register, globs: Globs) -> None:
+        self._stored = register.texts[RECHECKS]
+        self._globs = globs
+        self._pending = {
+            path: Recheck(None, int(modified) if modified.isdecimal() else None, monotonic())
+            for path, modified in self._stored.items()
+        }
+
+    def add(self, path: str, log: Log | None, modified: int | None) -> None:
+        """Check a path that leads to `log`, or did; if it is queued, the earlier time counts."""
+        if log is not None and not self._globs.match(path):
+            path = log.base
+        since = monotonic()
+        pending = self._pending.get(path)
+        if pending is None or (modified is not None and pending.modified is not None and modified < pending.modified):
+            self._pending[path] = Recheck(log, modified, since)
+        else:
+            self._pending[path] = pending._replace(since=since)
+
+    def add_left(self, path: str, log: Log) -> None:
+        """Check a path that led to a log as it is known now."""
+        self.add(path, log, log.position.modified)
+
+    def pop(self) -> Iterator[tuple[str, Recheck]]:
+        """All that are queued, and what is added meanwhile, but no path twice: a folder may change all the time."""
+        again: dict[str, Recheck] = {}
+        popped = set()
+        while self._pending:
+            path, recheck = self._pending.popitem()
+            if path in popped:
+                again[path] = recheck
+            else:
+                popped.add(path)
+                yield path, recheck
+        self._pending = again
+
+    def store(self) -> None:
+        """Let the register store what is queued still: in a folder that changes all the time, or after an error."""
+        self._stored.become({path: str(recheck.modified or "") for path, recheck in self._pending.items()})
 
 
 class Follower:
@@ -46,10 +90,7 @@ class Follower:
     def __init__(
         self, register: Register, globs: Globs, access: Access, resolver: Resolver, stats: Callable[[], SourceStats]
     ) -> None:
-        self.vacated = {  # by path, see `look_again`; those that an earlier process has not looked at, to begin with
-            path: Vacated(None, int(modified) if modified.isdecimal() else None, monotonic())
-            for path, modified in register.texts[VACATED].items()
-        }
+        self.rechecks = RecheckQueue(register, globs)
         self._register = register
         self._globs = globs
         self._access = access
@@ -66,14 +107,14 @@ class Follower:
 
     def visit(self, log: Log, now: float) -> None:
         """See where a log's file is, and how long it is now."""
-        look = log.next_look
-        if look is Look.PATH:
+        step = log.next_step
+        if step is NextStep.PATH:
             self._visit_path(log, now)
-        elif look is Look.FILE:
+        elif step is NextStep.FILE:
             self._access.see(log, now)
-        elif look is Look.ARCHIVES:
+        elif step is NextStep.ARCHIVES:
             self._search(log, now)
-        elif look is Look.FOLDERS and now >= log.activity.rest_until:
+        elif step is NextStep.FOLDERS and now >= log.activity.rest_until:
             self._find(log, now)
 
     def _visit_path(self, log: Log, now: float) -> None:
@@ -112,7 +153,7 @@ class Follower:
             self._settle_at(log, path)
             if self._register.by_path.get(old) is log:
                 self._register.unname(old)
-            self.vacate(old, log)
+            self.rechecks.add_left(old, log)
             self._stats().rotations += log.left is None  # else it has been counted
         self._register.name(log, path)
         return True
@@ -133,40 +174,6 @@ class Follower:
                 self._register.name(log, path)  # its bytes may be in a copy beside this name, too
             self._part(log, now)
 
-    def vacate(self, path: str, log: Log) -> None:
-        """A path led to a log as it is known; other files may have had the path since, or have it now."""
-        self.look_again(path, log, log.position.modified)
-
-    def look_again(self, path: str, log: Log | None, modified: int | None) -> None:
-        """A path leads to a log, or has; others may have had it since its last one was `modified`, or ever, if None.
-        Of two such times the earlier one counts.
-        """
-        if log is not None and not self._globs.match(path):
-            path = log.base
-        since = monotonic()
-        known = self.vacated.get(path)
-        if known is None or (modified is not None and known.modified is not None and modified < known.modified):
-            self.vacated[path] = Vacated(log, modified, since)
-        else:
-            self.vacated[path] = known._replace(since=since)
-
-    def take_vacated(self) -> Iterator[tuple[str, Vacated]]:
-        """What was vacated. What is vacated meanwhile comes with it, but no path twice: a folder may never rest."""
-        again: dict[str, Vacated] = {}
-        taken = set()
-        while self.vacated:
-            path, what = self.vacated.popitem()
-            if path in taken:
-                again[path] = what
-            else:
-                taken.add(path)
-                yield path, what
-        self.vacated = again
-
-    def store_vacated(self) -> None:
-        """Let a later process look at what was not looked at: in a folder that never rests, or after an error."""
-        self._register.texts[VACATED].become({path: str(what.modified or "") for path, what in self.vacated.items()})
-
     # -- leaving a path
 
     def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
@@ -182,9 +189,9 @@ class Follower:
             if register.by_path.get(other) is log:
                 register.unname(other)
             if other != path:
-                self.vacate(other, log)
+                self.rechecks.add_left(other, log)
         if elsewhere is not None:
-            self.vacate(path, log)
+            self.rechecks.add_left(path, log)
             self.visit(log, now)
             return
         self._leave(log, now, closed=log.reader is None)
@@ -193,12 +200,12 @@ class Follower:
         finally:
             if status is not None or self._access.is_linked(log):
                 self._stats().rotations += 1
-                self.vacate(path, log)
+                self.rechecks.add_left(path, log)
 
-    def _try(self, log: Log, now: float, look: Callable[[], T]) -> T | None:
-        """Look into a log's file, and part the log from it if it holds other bytes than were read."""
+    def _try(self, log: Log, now: float, read: Callable[[], T]) -> T | None:
+        """NextStep into a log's file, and part the log from it if it holds other bytes than were read."""
         try:
-            return look()
+            return read()
         except OtherBytes as other:
             if other.reused and self._goes_on_at_its_path(log, now):
                 return None
@@ -216,16 +223,16 @@ class Follower:
         paths = {*log.names, *log.position.called, log.position.path, log.base}
         last = log.position.path  # what comes last is looked at first
         for path in sorted(paths, key=lambda path: (path == last, path)):
-            self.vacate(path, log)
+            self.rechecks.add_left(path, log)
             if path in log.names:
                 self._register.unname(path)
-        self._register.place(log, log.lose_file)
+        self._register.move(log, log.lose_file)
         self._leave(log, now, closed=closed)
         self._find(log, now)
 
     def _leave(self, log: Log, now: float, *, closed: bool = False) -> None:
         log.observe(Unreached(now, closed))
-        log.activity.rest_until = 0.0  # of its path; its bytes are looked for at once
+        log.pause(0.0)  # of its path; its bytes are looked for at once
         self._register.save(log)
 
     # -- finding the bytes again
@@ -239,7 +246,9 @@ class Follower:
                 if self.owner_of(file, now) in (None, log):
                     self.take_file(log, file, now)
                     if missed:
-                        self.vacate(log.base, log)  # what came to its path meanwhile was not to be seen either
+                        self.rechecks.add_left(
+                            log.base, log
+                        )  # what came to its path meanwhile was not to be seen either
                     return
             file.close()
         log.observe(Nowhere(now, unknowable=log.position.file == NOWHERE and not log.position.mark.length))
@@ -248,7 +257,7 @@ class Follower:
         else:
             if archives := self._resolver.archives_of(log, self._register.time_after(log.position.modified)):
                 log.observe(MaybePacked(archives))
-            log.activity.rest_until = now + missed
+            log.pause(now + missed)
 
     def _goes_on_at_its_path(self, log: Log, now: float) -> bool:
         """Whether the path leads to the log's file still, under another device number, or to a copy that took its place."""
@@ -263,11 +272,10 @@ class Follower:
 
     def take_file(self, log: Log, file: OpenFile, now: float) -> None:
         """A log's bytes are in `file` now, which is open."""
-        status, number, place = file.status(), file.generation(), file.location()
-        log.activity.rest_until, log.stat.unconfirmed = 0.0, False
-        log.observe(Found())
+        status, generation, location = file.status(), file.generation(), file.location()
+        log.locate()
         self._access.open_logs.hold(log, file, now)
-        self._register.place(log, lambda: log.move_to(inode_of(status), number, file.path, place))
+        self._register.move(log, lambda: log.move_to(inode_of(status), generation, file.path, location))
         log.see(status, now)
         if self._globs.match(file.path):
             self._register.name(log, file.path)
@@ -279,12 +287,12 @@ class Follower:
         self._steps -= 1
         search = log.state.candidates
         try:
-            found = search.step()
+            reader = search.step()
         finally:
             if search.over:
                 log.observe(Searched())
-        if found is not None:
-            log.reader, log.activity.changed, log.activity.grew = found, True, now
+        if reader is not None:
+            log.attach_archive(reader, now)
 
     def _lose(self, log: Log, gone: Gone) -> None:
         if log.unseen:
@@ -304,8 +312,8 @@ class Follower:
     def _settle_at(self, log: Log, path: str) -> None:
         """A log's file is called differently now."""
         position = log.position
-        place = log.reader.location() if isinstance(log.reader, OpenFile) else filesystem.realpath(path)
-        self._register.place(log, lambda: log.move_to(position.file, position.generation, path, place))
+        location = log.reader.location() if isinstance(log.reader, OpenFile) else filesystem.realpath(path)
+        self._register.move(log, lambda: log.move_to(position.file, position.generation, path, location))
 
     def _name(self, log: Log, path: str, now: float) -> None:
         """A path leads to a log. If no glob has it (the configuration changed), the log is read to its end and left."""

@@ -12,22 +12,46 @@ from dataclasses import replace
 from exporter.core.model import Job
 from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.files.checkpoints import Checkpoints, split_origin
-from exporter.sources.files.clock import SetBack
-from exporter.sources.files.log_values import Position
+from exporter.sources.files.log import Log
 from exporter.sources.files.skipped_files import StoredTexts
-from exporter.sources.files.tail import Log
+from exporter.sources.files.states import LogPosition
 
+SECOND_NS = 10**9  # by less, a clock is corrected every now and then
+MINUTE_NS = 60 * SECOND_NS  # in which ours is looked at a hundred times, and by which a server's may be ahead of it
 MAX_DONE = 8192  # a node that sees 100,000 job logs a day remembers two hours of them, in 5 MB
 MAX_PAUSED = 50_000  # of those that are there and not followed: as many as are followed, 30 MB
 
 REFUSED = "refused:"  # paths, and why they are not read
-VACATED = "vacated:"  # paths that are to be looked at, and since when others may have had them
+RECHECKS = "vacated:"  # paths that are to be looked at, and since when others may have had them
 _DONE = "done:"
 _PAUSED = "paused:"
 _FIRST = "first"
 _SINCE = "since"
 # Before a path that is not UTF-8: a log may be moved to any name. No other path begins so, as all are absolute.
 _BYTES = "bytes:"
+
+
+class SetBack:
+    """Between which times the wall clock has been twice, since it was set back: of two files with times in there, nobody can
+    tell which one was written first.
+    """
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._low = self._high = now - MINUTE_NS
+
+    def observe(self, now: int) -> None:
+        """See what time it is."""
+        if now < self._now - SECOND_NS:
+            low, high = now - MINUTE_NS, self._now + MINUTE_NS
+            again = low <= self._high and self._low <= high
+            self._low, self._high = (min(self._low, low), max(self._high, high)) if again else (low, high)
+        self._now = now
+
+    def since(self, stamp: int) -> int:
+        """The earliest time that a file can have which was written after one with the time `stamp`."""
+        set_back_unseen = stamp > self._now + MINUTE_NS
+        return self._low if set_back_unseen or self._low < stamp <= self._high else stamp
 
 
 class Register:
@@ -37,16 +61,16 @@ class Register:
         self.table = Checkpoints()
         self.by_path: dict[str, Log] = {}
         self.unreadable_rows: list[str] = []
-        self.born: list[Log] = []  # logs that nobody has been told of
-        self.stirred: dict[Log, None] = {}  # logs that something was done to
+        self.added: list[Log] = []  # logs that nobody has been is_reported of
+        self.changed: dict[Log, None] = {}  # logs that something was done to
         self._prefix = f"{name}:"
         self._job_of = job_of
         self._set_back: SetBack | None = None
-        self._changed: dict[str, bool] = {}  # keys, and whether `unsaved` has told of them
-        self.first = self._prefix + _FIRST in stored
+        self._unsaved_keys: dict[str, bool] = {}  # keys, and whether `unsaved` has is_reported of them
+        self.is_initial_scan = self._prefix + _FIRST in stored
         since = stored.get(self._prefix + _SINCE, "")
         self.since = int(since) if since.isdecimal() else 0
-        self.texts = {kind: self._by_path(kind, stored) for kind in (REFUSED, VACATED)}
+        self.texts = {kind: self._by_path(kind, stored) for kind in (REFUSED, RECHECKS)}
         positions = [
             (key, position) for key, text in stored.items() if (position := self._parsed(key, text)) is not None
         ]
@@ -58,27 +82,26 @@ class Register:
                 self.table.put(rest.removeprefix(_PAUSED), position, paused=True)
             else:
                 log = self._add(rest, position)
-                log.take_up()
-                log.stat.unconfirmed = True
+                log.resume(confirmed=False)
 
-    def begin_first(self) -> None:
+    def start_initial_scan(self) -> None:
         """Record that existing files are being skipped, so that a crash does not make them new."""
-        self.first = True
-        self._change(self._prefix + _FIRST)
+        self.is_initial_scan = True
+        self._mark_unsaved(self._prefix + _FIRST)
 
-    def end_first(self) -> None:
-        if self.first:
-            self.first = False
-            self._change(self._prefix + _FIRST)
+    def end_initial_scan(self) -> None:
+        if self.is_initial_scan:
+            self.is_initial_scan = False
+            self._mark_unsaved(self._prefix + _FIRST)
 
-    def begin(self, now: float) -> None:
+    def start_poll(self, now: float) -> None:
         """From now on, if not for longer, files are looked at: one that was written since and is not known was not read.
 
         Who forgets a log forgets that up to its time.
         """
         now_ns = int(now * 1e9)
         self._set_back = self._set_back or SetBack(now_ns)
-        self._set_back.look(now_ns)
+        self._set_back.observe(now_ns)
         self._know_since(self.since or now_ns)
         self.table.begin()
 
@@ -89,29 +112,29 @@ class Register:
     def _know_since(self, since: int) -> None:
         if since != self.since:
             self.since = since
-            self._change(self._prefix + _SINCE)
+            self._mark_unsaved(self._prefix + _SINCE)
 
-    def new(self, base: str, position: Position, now: float) -> Log:
+    def new(self, base: str, position: LogPosition, now: float) -> Log:
         """The next log of a path."""
-        return self._begin(self.table.next_origin(base), position, now)
+        return self._new_log(self.table.next_origin(base), position, now)
 
     def name(self, log: Log, path: str) -> None:
         """A path of the globs leads to a log."""
         self.unname(path)
         self.by_path[path] = log
         log.name(path)
-        self.table.call(log.origin, log.position)
+        self.table.add_names(log.origin, log.position)
 
     def unname(self, path: str) -> None:
         log = self.by_path.pop(path, None)
         if log is not None:
-            log.names = tuple(name for name in log.names if name != path)
+            log.unname(path)
 
-    def place(self, log: Log, change: Callable[[], None]) -> None:
+    def move(self, log: Log, change: Callable[[], None]) -> None:
         """Let `change` give a log another file."""
         self.release(log)
         change()
-        self.table.place(log.origin, log.position)
+        self.table.set_file(log.origin, log.position)
         self.save(log)
 
     def release(self, log: Log) -> None:
@@ -120,15 +143,15 @@ class Register:
 
     def save(self, log: Log) -> None:
         """A log's position has to be stored."""
-        self._change(log.key)
-        self.stirred[log] = None
+        self._mark_unsaved(log.key)
+        self.changed[log] = None
 
     def finish(self, log: Log) -> None:
         """A log is done with."""
         log.drop_reader()
         self.drop(log)
         self._put_done(log.origin, log.position)
-        self._change(self._prefix + _DONE + log.origin)
+        self._mark_unsaved(self._prefix + _DONE + log.origin)
 
     def pause(self, log: Log) -> None:
         """A log that stays where it is makes room for another; if there is more to read, as soon as there is room again."""
@@ -136,10 +159,10 @@ class Register:
         self.drop(log)
         modified = 0 if log.unseen else log.stat.modified
         self.table.put(log.origin, replace(log.position, modified=modified), paused=True)
-        self._change(self._prefix + _PAUSED + log.origin)
+        self._mark_unsaved(self._prefix + _PAUSED + log.origin)
         for origin in self.table.longest_paused(MAX_PAUSED):
-            self._change(self._prefix + _PAUSED + origin)
-            self._change(self._prefix + _DONE + origin)
+            self._mark_unsaved(self._prefix + _PAUSED + origin)
+            self._mark_unsaved(self._prefix + _DONE + origin)
             self._put_done(origin, self.table.at(origin))
 
     def drop(self, log: Log) -> None:
@@ -152,8 +175,8 @@ class Register:
     def revive(self, origin: str, now: float) -> Log:
         """A log that was done with goes on."""
         for kind in (_DONE, _PAUSED):
-            self._change(self._prefix + kind + origin)
-        return self._begin(origin, self.table.at(origin), now)
+            self._mark_unsaved(self._prefix + kind + origin)
+        return self._new_log(origin, self.table.at(origin), now)
 
     def log(self, key: str) -> Log:
         """The log with a key, which is followed."""
@@ -162,19 +185,19 @@ class Register:
         return log
 
     def unsaved(self) -> dict[str, str | None]:
-        self._changed = dict.fromkeys(self._changed, True)
-        return {key: self._row(key) for key in self._changed}
+        self._unsaved_keys = dict.fromkeys(self._unsaved_keys, True)
+        return {key: self._row(key) for key in self._unsaved_keys}
 
     def saved(self) -> None:
-        self._changed = {key: told for key, told in self._changed.items() if not told}
+        self._unsaved_keys = {key: is_reported for key, is_reported in self._unsaved_keys.items() if not is_reported}
 
-    def _change(self, key: str) -> None:
-        self._changed[key] = False
+    def _mark_unsaved(self, key: str) -> None:
+        self._unsaved_keys[key] = False
 
     def _row(self, key: str) -> str | None:
         rest = key.removeprefix(self._prefix)
         if rest == _FIRST:
-            return "{}" if self.first else None
+            return "{}" if self.is_initial_scan else None
         if rest == _SINCE:
             return str(self.since)
         for kind, texts in self.texts.items():
@@ -186,51 +209,51 @@ class Register:
         if kind and (kind == _PAUSED) != self.table.is_paused(origin):
             return None
         if kind:
-            return _to_json(row) if isinstance(row, Position) else None
+            return _to_json(row) if isinstance(row, LogPosition) else None
         return _to_json(row.position) if isinstance(row, Log) else None
 
     def _by_path(self, kind: str, stored: Mapping[str, str]) -> StoredTexts:
         prefix = self._prefix + kind
         texts = {restored(key.removeprefix(prefix)): text for key, text in stored.items() if key.startswith(prefix)}
-        return StoredTexts(texts, lambda path: self._change(prefix + storable(path)))
+        return StoredTexts(texts, lambda path: self._mark_unsaved(prefix + storable(path)))
 
-    def _parsed(self, key: str, text: str) -> Position | None:
+    def _parsed(self, key: str, text: str) -> LogPosition | None:
         rest = key.removeprefix(self._prefix)
-        if rest == key or rest in (_FIRST, _SINCE) or rest.startswith((REFUSED, VACATED)):
+        if rest == key or rest in (_FIRST, _SINCE) or rest.startswith((REFUSED, RECHECKS)):
             return None
         try:
-            return _with_paths(from_json(Position, text), restored)
+            return _with_paths(from_json(LogPosition, text), restored)
         except ValueError:
             self.unreadable_rows.append(key)
-            self._change(key)
+            self._mark_unsaved(key)
             return None
 
-    def _add(self, origin: str, position: Position) -> Log:
+    def _add(self, origin: str, position: LogPosition) -> Log:
         base, _ = split_origin(origin)
         log = Log(self._prefix + origin, origin, base, position, job=self._job_of(base))
         self.table.put(origin, log)
-        self.born.append(log)
-        self.stirred[log] = None
+        self.added.append(log)
+        self.changed[log] = None
         return log
 
-    def _begin(self, origin: str, position: Position, now: float) -> Log:
+    def _new_log(self, origin: str, position: LogPosition, now: float) -> Log:
         log = self._add(origin, position)
-        log.activity.grew = now
+        log.mark_grown(now)
         self.save(log)
         return log
 
-    def _put_done(self, origin: str, position: Position) -> None:
+    def _put_done(self, origin: str, position: LogPosition) -> None:
         self.table.put(origin, position)
         for forgotten, at in self.table.forget_oldest_done(MAX_DONE):
             self._know_since(max(self.since, at.modified))
-            self._change(self._prefix + _DONE + forgotten)
+            self._mark_unsaved(self._prefix + _DONE + forgotten)
 
 
-def _to_json(position: Position) -> str:
+def _to_json(position: LogPosition) -> str:
     return to_json(_with_paths(position, storable))
 
 
-def _with_paths(position: Position, change: Callable[[str], str]) -> Position:
+def _with_paths(position: LogPosition, change: Callable[[str], str]) -> LogPosition:
     called = tuple(change(path) for path in position.called)
     return replace(position, path=change(position.path), place=change(position.place), called=called)
 

@@ -9,23 +9,156 @@ Raises OSError where a disk or a server gives no answer. Then nothing was conclu
 from __future__ import annotations
 
 import errno
+import math
 import os
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import islice, takewhile
 
+from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
 from exporter.sources.files.checkpoints import Checkpoints
-from exporter.sources.files.clock import TICK_NS
-from exporter.sources.files.comparison import holds_all_of, same_head
+from exporter.sources.files.contents import (
+    HEAD_BYTES,
+    NOWHERE,
+    TAIL_BYTES,
+    Fingerprint,
+    GzipReader,
+    Search,
+    Version,
+    holds_all_of,
+    inode_of,
+    same_head,
+    version_of,
+)
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import OpenFile, closed_on_error
-from exporter.sources.files.folders import Folders, Siblings
-from exporter.sources.files.gzip_reader import GzipReader, Search
-from exporter.sources.files.identity import HEAD_BYTES, NOWHERE, TAIL_BYTES, Fingerprint, Version, inode_of, version_of
-from exporter.sources.files.log_values import Position
+from exporter.sources.files.filesystem import NO_ANSWER, TICK_NS, OpenFile, closed_on_error, monotonic, now_ns
+from exporter.sources.files.log import Log
 from exporter.sources.files.rotation import COMPRESSED
-from exporter.sources.files.tail import Log
+from exporter.sources.files.states import LogPosition
+
+LISTINGS = 3  # of a folder that changes all the time
+MAX_FOLDERS = 32  # in a folder: a stat each for a log that went while nobody looked
+MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
+
+Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
+
+
+class Folder:
+    """What stood in a folder at one moment. A missing or unreadable folder is empty.
+
+    Raises OSError where the disk or its server gives no answer. Without `listings`, it is taken to be empty.
+    """
+
+    def __init__(self, path: str, listings: int = LISTINGS) -> None:
+        self.path = path
+        self.begun = -math.inf  # when it was listed, by the monotonic clock
+        self._stamp, self._settled = -1, False
+        self._inodes: list[tuple[int, str]] = []
+        for _ in range(listings):  # a name that is changed meanwhile may be in neither place
+            self.begun, self._stamp = monotonic(), _stamp(path)
+            self._settled = self._stamp < now_ns() - TICK_NS
+            try:
+                self._inodes = sorted((entry.inode(), entry.name) for entry in filesystem.entries(path))
+            except OSError as error:
+                if error.errno in NO_ANSWER:
+                    raise
+                break  # the log's own stat tells of it
+            if _stamp(path) == self._stamp:
+                break
+        self._names = sorted((name, inode) for inode, name in self._inodes)
+
+    def is_current(self) -> bool:
+        """Whether this is, for sure, what stands there now."""
+        return self._settled and _stamp(self.path) == self._stamp
+
+    def with_inode(self, inode: int) -> list[str]:
+        """Paths that have an inode: several, where it has hard links."""
+        first = bisect_left(self._inodes, (inode, ""))
+        same = takewhile(lambda item: item[0] == inode, islice(self._inodes, first, None))
+        return [self._path(name) for _, name in same]
+
+    def siblings(self, name: str) -> dict[str, int]:
+        """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
+        inodes = rotation.siblings(name, self._beginning_with)
+        return {self._path(name): inode for name, inode in inodes.items()}
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _beginning_with(self, prefix: str) -> Iterator[tuple[str, int]]:
+        return takewhile(
+            lambda item: item[0].startswith(prefix), islice(self._names, bisect_left(self._names, (prefix, 0)), None)
+        )
+
+
+class Folders:
+    """The folders that somebody has asked for since `begin`. Raises OSError where there is no answer."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._folders: dict[str, Folder] = {}
+        self._within: dict[str, list[str]] = {}
+
+    def begin(self) -> None:
+        """A poll begins."""
+        self._folders.clear()
+        self._within.clear()
+
+    def at(self, path: str, since: float = math.inf) -> Folder:
+        """What stands in a folder now, or stood there at some time `since` (of the monotonic clock).
+
+        Read again only if that is not known: logrotate moves a thousand logs at once, and a thousand ranks make theirs.
+        """
+        folder = self._folders.get(path)
+        if folder is None or not (folder.begun >= since or folder.is_current()):
+            folder = self._access.read_or_default(path, lambda: Folder(path), None) or Folder(path, listings=0)
+            self._folders[path] = folder
+        return folder
+
+    def of(self, log: Log) -> Folder:
+        """The folder that a log's file is in."""
+        return self.at(_folder_of(log))
+
+    def near_to(self, log: Log) -> list[str]:
+        """The folders to which a log's may have been moved while nobody had it open: in its folder, and beside that."""
+        folder = _folder_of(log)
+        return [*self._folders_in(folder), *self._folders_in(os.path.dirname(folder))]
+
+    def siblings_of(self, log: Log) -> Siblings:
+        """The files that rotation may have made of a log, by any of its names."""
+        paths = [path for path in (log.base, log.position.path, log.position.place, *log.position.called) if path]
+        paths += [before for path in paths for before in rotation.originals(path) if rotation.is_numbered(path, before)]
+        names = {os.path.basename(path) for path in paths}
+        folder = self.of(log)
+        return self.newest_first({path for name in names for path in folder.siblings(name)})
+
+    def newest_first(self, paths: Iterable[str]) -> Siblings:
+        """The files among some siblings, as many as rotation may have left."""
+        statuses = (
+            (path, self._access.read_or_default(path, partial(filesystem.stat, path), None)) for path in sorted(paths)
+        )
+        current = [(path, status) for path, status in statuses if status is not None]  # else renamed on
+        return sorted(current, key=lambda item: item[1].st_mtime_ns, reverse=True)[:MAX_SIBLINGS]
+
+    def _folders_in(self, path: str) -> list[str]:
+        if path not in self._within:
+            self._within[path] = self._access.read_or_default(
+                path, lambda: list(islice(filesystem.folders_in(path), MAX_FOLDERS)), []
+            )
+        return self._within[path]
+
+
+def _stamp(path: str) -> int:
+    status = filesystem.stat_or_none(path)
+    return status.st_mtime_ns if status is not None else -1
+
+
+def _folder_of(log: Log) -> str:
+    return os.path.dirname(log.position.place or log.position.path)
+
 
 MAX_SHORT_COPIES = 1024
 
@@ -52,7 +185,7 @@ class Resolver:
                 yield file
         yield from self._copies_of(log)
         nobodys = [item for item in self.folders.siblings_of(log) if self._table.log_at(inode_of(item[1])) is None]
-        self.short_copies.look(log.position.mark, log.last_read.kept, nobodys)
+        self.short_copies.record(log.position.mark, log.last_read.recent_bytes, nobodys)
 
     def is_copied(self, log: Log) -> bool:
         """Whether a file beside a log's holds what was read of it."""
@@ -82,7 +215,7 @@ class Resolver:
         """
         mark = log.position.mark
         since = modified - 10**9  # whole seconds, where utimensat(2) is not used
-        found: list[GzipReader] = []
+        candidates: list[GzipReader] = []
         with ExitStack() as opened:
             for path, status in self.folders.siblings_of(log):
                 may_hold = path.endswith(".gz") and status.st_mtime_ns >= since
@@ -91,18 +224,18 @@ class Resolver:
                     continue
                 unpacked = GzipReader(file)
                 opened.enter_context(closed_on_error(unpacked))
-                if self._access.tells(path, partial(mark.begins_like, unpacked.read), False):
-                    found.append(unpacked)
+                if self._access.read_or_default(path, partial(mark.begins_like, unpacked.read), False):
+                    candidates.append(unpacked)
                 else:
                     unpacked.close()
-        return Search(mark, found) if found else None
+        return Search(mark, candidates) if candidates else None
 
-    def place_of(self, position: Position) -> str | None:
+    def current_path(self, position: LogPosition) -> str | None:
         """Where the file of a log that is done with is now: its inode alone tells."""
-        place = position.place or position.path
-        if self._access.file_at(place) == position.file:
-            return place
-        names = self.folders.at(os.path.dirname(place)).with_inode(position.inode)
+        path = position.place or position.path
+        if self._access.file_at(path) == position.file:
+            return path
+        names = self.folders.at(os.path.dirname(path)).with_inode(position.inode)
         return next((name for name in names if self._access.file_at(name) == position.file), None)
 
     # -- whose bytes are in a file
@@ -120,8 +253,8 @@ class Resolver:
             replaced = (
                 log.reader is not None and log.left is not None and log.stat.unlinked and mark.length >= HEAD_BYTES
             )
-            found = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
-            if found and (log.missing or self._is_all_in(log, file)):
+            has_bytes = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
+            if has_bytes and (log.missing or self._is_all_in(log, file)):
                 return log
         return None
 
@@ -135,8 +268,8 @@ class Resolver:
         for origin in self._table.done_with(base, inode_of(file.status())):
             position = self._table.at(origin)
             copied = position.file == NOWHERE and file.path != base and self._access.holds(file, position.mark)
-            is_known = position.mark.length > 0 or position.generation is not None
-            if is_known and (copied or self._access.is_file_of(file, position)):
+            has_identity = position.mark.length > 0 or position.generation is not None
+            if has_identity and (copied or self._access.is_file_of(file, position)):
                 return origin
         return None
 
@@ -169,7 +302,7 @@ class Resolver:
                 if file is not None:
                     yield file
 
-    def _is_its_file(self, file: OpenFile, position: Position) -> bool:
+    def _is_its_file(self, file: OpenFile, position: LogPosition) -> bool:
         return file.status().st_ino == position.inode and self._access.is_file_of(file, position)
 
     def _is_free_for(self, log: Log, file: OpenFile) -> bool:
@@ -180,8 +313,8 @@ class Resolver:
     def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
         """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
         for path in self.folders.of(log).with_inode(log.position.inode):
-            if (found := self.file_at(path, log)) is not None:
-                found.close()
+            if (file := self.file_at(path, log)) is not None:
+                file.close()
                 return False
         if not isinstance(log.reader, OpenFile):
             return True
@@ -206,7 +339,7 @@ class ShortCopies:
         self._access = access
         self._read: dict[Version, int] = {}  # how much of each file; 0 where nobody can tell
 
-    def look(self, mark: Fingerprint, kept: bytes, siblings: Siblings) -> None:
+    def record(self, mark: Fingerprint, kept: bytes, siblings: Siblings) -> None:
         """Look at files that nobody has, after a log was lost of which `mark` tells, with `kept` as its last bytes."""
         start = mark.length - len(kept)
         for path, status in siblings:
@@ -217,12 +350,16 @@ class ShortCopies:
             if file is None:
                 continue
             with closed_on_error(file):
-                alike = self._access.tells(path, partial(same_head, file, mark), False)
-                known = size - start >= TAIL_BYTES
-                end = self._access.tells(path, partial(file.read, size - start, start), b"") if known else b""
+                alike = self._access.read_or_default(path, partial(same_head, file, mark), False)
+                is_comparable = size - start >= TAIL_BYTES
+                end = (
+                    self._access.read_or_default(path, partial(file.read, size - start, start), b"")
+                    if is_comparable
+                    else b""
+                )
             file.close()
-            if alike and (not known or end == kept[: size - start]):
-                self._read[version_of(status)] = size if known else 0
+            if alike and (not is_comparable or end == kept[: size - start]):
+                self._read[version_of(status)] = size if is_comparable else 0
                 if len(self._read) > MAX_SHORT_COPIES:
                     del self._read[next(iter(self._read))]
 

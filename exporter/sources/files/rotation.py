@@ -22,8 +22,8 @@ _DATED_END = re.compile(rf"(?P<name>.+?){_DATE}[\d_.:T-]*")
 def siblings(name: str, beginning_with: Callable[[str], Iterable[tuple[str, int]]]) -> dict[str, int]:
     """Names that rotation may have made of one, compressed ones too, and their inodes; of those in a folder, sorted."""
     stem, extension = os.path.splitext(name)
-    before, behind = f"{re.escape(stem)}{_DATED}{re.escape(extension)}", f"{re.escape(name)}{_DATED}"
-    found = {
+    before, after = f"{re.escape(stem)}{_DATED}{re.escape(extension)}", f"{re.escape(name)}{_DATED}"
+    names = {
         n: i
         for end in ".-"
         for n, i in beginning_with(name + end)
@@ -31,11 +31,11 @@ def siblings(name: str, beginning_with: Callable[[str], Iterable[tuple[str, int]
     }
     maybe_dated = {n: i for end in ".-_" for n, i in beginning_with(stem + end) if n != name}
     if maybe_dated:  # most logs have none, and compiling takes longer than all else
-        dated = re.compile(f"(?:{before}|{behind}){_PACKED}")
-        found |= {n: i for n, i in maybe_dated.items() if dated.fullmatch(n)}
+        dated = re.compile(f"(?:{before}|{after}){_PACKED}")
+        names |= {n: i for n, i in maybe_dated.items() if dated.fullmatch(n)}
     if name == _CURRENT:
-        found |= {n: i for n, i in beginning_with("@") if _TAI64N.fullmatch(n)}
-    return found
+        names |= {n: i for n, i in beginning_with("@") if _TAI64N.fullmatch(n)}
+    return names
 
 
 def originals(path: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from exporter.sources.base import SourceStats
 
 MAX_REMEMBERED = 10_000
-SAID_PATHS = 5  # examples a reason; the counter tells how many there are
+LOGGED_PATHS = 5  # examples a reason; the counter tells how many there are
 
 _WHY = {
     "another_users_file": "leads by one user's link to another user's file",
@@ -67,12 +67,12 @@ class SkippedFiles:
     What was counted is stored with the counters, so a restart counts nothing again; each process says it again.
     """
 
-    def __init__(self, stats: Callable[[], SourceStats], say: Callable[[str], None], counted: StoredTexts) -> None:
+    def __init__(self, stats: Callable[[], SourceStats], log: Callable[[str], None], counted: StoredTexts) -> None:
         self._stats = stats
-        self._say = say
+        self._log = log
         self._counted = counted
         self._reasons: dict[str, str] = {}  # that were noted since the start
-        self._said: dict[str, int] = {}
+        self._logged: dict[str, int] = {}
 
     def note(self, path: str, reason: str) -> None:
         """Count a skipped path; the same reason again is ignored."""
@@ -86,19 +86,19 @@ class SkippedFiles:
             self._stats().drop(reason)
             if len(self._counted) > MAX_REMEMBERED:
                 del self._counted[next(iter(self._counted))]
-        self._tell(path, reason)
+        self._log_once(path, reason)
 
     def count(self, path: str, reason: str) -> None:
         """Something of a log is lost."""
         self._stats().drop(reason)
-        self._tell(path, reason)
+        self._log_once(path, reason)
 
     def forget(self, path: str) -> None:
         """A path is read after all."""
         self._reasons.pop(path, None)
         self._counted.pop(path, None)
 
-    def _tell(self, path: str, reason: str) -> None:
-        self._said[reason] = self._said.get(reason, 0) + 1
-        if self._said[reason] <= SAID_PATHS:
-            self._say(f"{path!r} {_WHY.get(reason, f'cannot be read: {reason}')}")
+    def _log_once(self, path: str, reason: str) -> None:
+        self._logged[reason] = self._logged.get(reason, 0) + 1
+        if self._logged[reason] <= LOGGED_PATHS:
+            self._log(f"{path!r} {_WHY.get(reason, f'cannot be read: {reason}')}")

@@ -9,29 +9,119 @@ they count from 1 there.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from exporter.core.model import Chunk, Job
 from exporter.sources.base import SourceStats
 from exporter.sources.calls import Stalled
-from exporter.sources.files.access import Access
-from exporter.sources.files.discovery import Entry
-from exporter.sources.files.filesystem import is_there, may_list
-from exporter.sources.files.finding import Finder
+from exporter.sources.files.access import Access, OpenLogs
+from exporter.sources.files.admission import SharedLogs
+from exporter.sources.files.assigner import Assigner
+from exporter.sources.files.discovery import FilesSettings, GlobMatch, Globs
+from exporter.sources.files.filesystem import is_there, may_list, reason_of
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.leases import Leases
-from exporter.sources.files.log_jobs import LogJobs
-from exporter.sources.files.offering import Offering
-from exporter.sources.files.open_logs import OpenLogs
+from exporter.sources.files.log import Log
+from exporter.sources.files.offering import LogJobs, Offering
 from exporter.sources.files.register import REFUSED, Register
 from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.rounds import Rounds
-from exporter.sources.files.settings import FilesSettings
-from exporter.sources.files.shared_logs import SharedLogs
 from exporter.sources.files.skipped_files import SkippedFiles
-from exporter.sources.files.walks import Walks
 from exporter.sources.files.watch import Hints, Watch
 from exporter.sources.node_jobs import NodeJobs
+
+RESCAN_SECONDS = 10.0
+WALK_STEPS = 40  # of a walk in one poll: 20,000 entries or 1,000 folders, about 40 ms
+
+
+class Walks:
+    """The walks of one source. The first one is made at once."""
+
+    def __init__(self, globs: Globs, access: Access) -> None:
+        self._globs = globs
+        self._access = access
+        self._walks: deque[Iterator[GlobMatch | None]] = deque()  # the one over everything, if it is on, is the last
+        self._begun: float | None = None  # when the last walk over everything began
+        self._first_ended = False
+
+    def begin(self, folders: Iterable[str], time: float) -> bool:
+        """Begin the walks that are due. Whether one of them is over everything."""
+        is_due = not self._walks and (self._begun is None or time - self._begun >= RESCAN_SECONDS)
+        for folder in folders:
+            self._walks.appendleft(self._walk(folder))
+        if is_due:
+            self._begun = time
+            self._walks.append(self._walk(None))
+        return is_due
+
+    def step(self) -> Iterator[GlobMatch]:
+        """What the walks find in a poll."""
+        steps, most = 0, WALK_STEPS if self._first_ended else None
+        while self._walks and (most is None or steps < most):
+            for entry in self._walks[0]:
+                if entry is not None:
+                    yield entry
+                elif (steps := steps + 1) == most:
+                    break
+            else:
+                self._walks.popleft()
+        self._first_ended = True
+
+    def _walk(self, below: str | None) -> Iterator[GlobMatch | None]:
+        return self._globs.walk(self._access.roots, self._trouble, below)
+
+    def _trouble(self, folder: str, error: OSError) -> None:
+        reason = reason_of(error)
+        if isinstance(error, Stalled):
+            return
+        if not isinstance(error, FileNotFoundError):
+            self._access.refusals.note(folder, "folder_unreadable" if reason == "unreadable" else reason)
+        elif folder not in self._globs.roots:
+            self._access.refusals.note(folder, "folder_vanished")
+
+
+IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
+UNWATCHED_CHECKS = 500  # a poll, where inotify does not report changes: 2.5 ms, and on most nodes all logs
+
+
+class Rounds:
+    """The logs of one register."""
+
+    def __init__(self, register: Register) -> None:
+        self.active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
+        self._register = register
+        self._round: deque[Log] = deque()
+        self._time = self._passed = 0.0  # in all, and since the last poll
+        self._now: float | None = None
+
+    def begin(self, now: float) -> float:
+        """A poll begins. The source's own time: seconds since the first poll. A wall clock that is set back stops it for a
+        moment.
+        """
+        self._passed = max(0.0, now - self._now) if self._now is not None else 0.0
+        self._now = now
+        self._time += self._passed
+        return self._time
+
+    def take_in(self, time: float, now: float) -> None:
+        """Look at the logs that are new in the register, and at those that something was done to."""
+        for log in self._register.added:
+            if not log.activity.changed:  # for how long? What is quiet for hours need not be looked at in every poll
+                log.mark_grown(min(time, time - (now - log.stat.modified / 1e9)))
+            self._round.append(log)
+        self.active.update(self._register.changed)
+        self._register.added.clear()
+        self._register.changed.clear()
+
+    def share(self, *, watched: bool) -> list[Log]:
+        """The logs that are due for a look. `watched`: inotify reports the changes of all of them."""
+        count = math.ceil(len(self._round) * min(1.0, self._passed / IDLE_ROUND_SECONDS))
+        if not watched:
+            count = max(count, min(len(self._round), UNWATCHED_CHECKS))
+        due = [log for log in (self._round.popleft() for _ in range(count)) if self._register.table.knows(log)]
+        self._round.extend(due)
+        return due
 
 
 class FilesSource:
@@ -62,7 +152,7 @@ class FilesSource:
         self._access = Access(roots, OpenLogs(settings.open_files), refusals)
         resolver = Resolver(self._register.table, self._globs, self._access)
         self._follower = Follower(self._register, self._globs, self._access, resolver, lambda: self.stats)
-        self._finder = Finder(
+        self._assigner = Assigner(
             self._register, self._globs, self._follower, resolver, self._access,
             begin_of=self._shared.begin_of, line_bytes=settings.line_bytes,
         )  # fmt: skip
@@ -71,15 +161,15 @@ class FilesSource:
         self._rounds = Rounds(self._register)
         jobs = LogJobs(name, node_jobs or NodeJobs(), settings.service_accounts)
         self._offering = Offering(
-            settings, self._register, self._shared, self._access, self._follower, self._finder, self._rounds, jobs,
+            settings, self._register, self._shared, self._access, self._follower, self._assigner, self._rounds.active, jobs,
             lambda: self.stats,
         )  # fmt: skip
         if first_start and settings.start == "end":
-            self._register.begin_first()
+            self._register.start_initial_scan()
 
     def share_with(self, sources: Iterable[FilesSource]) -> None:
         """A log that moves to the folders of another source goes on there."""
-        self._finder.others = [source._finder for source in sources if source is not self]
+        self._assigner.others = [source._assigner for source in sources if source is not self]
 
     @property
     def watch_mode(self) -> str:
@@ -88,20 +178,20 @@ class FilesSource:
 
     def poll(self, now: float) -> Iterator[Chunk]:
         time = self._rounds.begin(now)
-        self._register.begin(now)
+        self._register.start_poll(now)
         self._access.begin(time)
         self._follower.begin()
-        self._finder.begin()
+        self._assigner.begin()
         self._shared.begin()
-        self._stir(time, now)
+        self._apply_changes(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()
-        self._finder.settle_copies(time)  # one that waits may be the log of which a copy is found now
+        self._assigner.settle_copies(time)  # one that waits may be the log of which a copy is found now
         self._visit(hints.paths, time)
         self._discover(hints.folders, time)
-        self._stir(time, now)
+        self._apply_changes(time, now)
         try:
             yield from self._offering.offer(time, now)
-            self._stir(time, now)  # what was moved on from a log that was read is committed with it
+            self._apply_changes(time, now)  # what was moved on from a log that was read is committed with it
         finally:
             self._access.open_logs.tidy(time)
             self._measure(time)
@@ -110,7 +200,7 @@ class FilesSource:
         self._offering.advance(log, consumed, lines)
 
     def unsaved(self) -> Mapping[str, str | None]:
-        self._follower.store_vacated()
+        self._follower.rechecks.store()
         return self._register.unsaved()
 
     @property
@@ -132,17 +222,17 @@ class FilesSource:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        self._finder.close()
+        self._assigner.close()
         for log in self._register.table.followed():
             log.close()
 
-    def _stir(self, time: float, now: float) -> None:
+    def _apply_changes(self, time: float, now: float) -> None:
         """Take in what the parts have done to logs and paths."""
         while self._register.unreadable_rows:
             self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
-        for path, vacated in self._follower.take_vacated():
-            with self._access.survived(path):
-                self._finder.vacated(path, vacated, time)
+        for path, recheck in self._follower.rechecks.pop():
+            with self._access.counting_errors(path):
+                self._assigner.recheck(path, recheck, time)
         self._rounds.take_in(time, now)
 
     def _visit(self, hinted: Iterable[str], time: float) -> None:
@@ -154,7 +244,7 @@ class FilesSource:
             if not self._register.table.knows(log):
                 self._rounds.active.pop(log, None)
                 continue
-            with self._access.survived(log.position.path):
+            with self._access.counting_errors(log.position.path):
                 self._follower.visit(log, time)
             if log.base not in self._register.by_path and (log.left is not None or is_there(log.base)):
                 vacant.append(log.base)  # a walk may find what is there now too late
@@ -162,27 +252,27 @@ class FilesSource:
                 self._rounds.active[log] = None
         for path in dict.fromkeys([*hinted, *vacant]):  # after all logs: one of them may go on in what is there now
             if path not in self._register.by_path and self._globs.match(path) and self._shared.counts(path):
-                with self._access.survived(path):
-                    self._finder.found(path, time)
+                with self._access.counting_errors(path):
+                    self._assigner.assign(path, time)
 
     def _discover(self, folders: Iterable[str], time: float) -> None:
         """Look for new logs."""
         if self._walks.begin(folders, time):
-            self._look_at_roots(time)
-            self._finder.resume(time)
+            self._check_roots(time)
+            self._assigner.resume(time)
         for entry in self._walks.step():
-            self._found(entry, time)
-        self._register.end_first()
+            self._assign(entry, time)
+        self._register.end_initial_scan()
 
-    def _found(self, entry: Entry, time: float) -> None:
+    def _assign(self, entry: GlobMatch, time: float) -> None:
         log = self._register.by_path.get(entry.path)
         if entry.is_folder:
             self._access.refusals.note(entry.path, "directory")
         elif (log is None or entry.is_link or entry.inode != log.position.inode) and self._shared.counts(entry.path):
-            with self._access.survived(entry.path):
-                self._finder.found(entry.path, time)
+            with self._access.counting_errors(entry.path):
+                self._assigner.assign(entry.path, time)
 
-    def _look_at_roots(self, time: float) -> None:
+    def _check_roots(self, time: float) -> None:
         roots = self._globs.watchable()
         if self._watch is not None:
             self._watch.follow(roots, time)
@@ -199,10 +289,10 @@ class FilesSource:
         self.stats.down_reason = wrong if self.stats.up else wrong or why
 
     def _measure(self, time: float) -> None:
-        behind = [log for log in self._rounds.active if log.lag]
+        lagging = [log for log in self._rounds.active if log.lag]
         self.stats.files = self._register.table.followed_count
         self.stats.open_files = len(self._access.open_logs)
-        self.stats.lag_bytes = sum(log.lag for log in behind)
+        self.stats.lag_bytes = sum(log.lag for log in lagging)
         self.stats.lag_seconds = max(
-            (time - log.activity.waiting for log in behind if log.activity.waiting is not None), default=0.0
+            (time - log.activity.waiting for log in lagging if log.activity.waiting is not None), default=0.0
         )

@@ -1,16 +1,42 @@
-"""The states of a log, what can be observed of its file, and how an observation changes the state.
+"""The stored position of a log, its states, what can be observed of its file, and how an observation changes the state.
 
 Pure: whoever calls makes the observation. docs/internals/tailing.md has the diagram.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from exporter.sources.files.gzip_reader import Search
+from exporter.core.model import LogFormat
+from exporter.sources.files.contents import Fingerprint, Inode, Search
 
 MISSING_SECONDS = 30.0  # an NFS client may show an old folder for as long (acdirmin of nfs(5))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPosition:
+    """What is stored of a log: where its bytes are, and where the first of them lies that is not consumed yet.
+
+    `mark` tells the bytes up to `offset`; while nothing is consumed, those that were looked at.
+    """
+
+    path: str
+    place: str = ""  # where `path` led to, if it is a link or has been given to another file
+    called: tuple[str, ...] = ()  # other paths of the globs that have led here: links, or names before a rotation
+    device: int = 0
+    inode: int = 0
+    generation: int | None = None
+    modified: int = 0  # nanoseconds of the file system's clock
+    offset: int = 0
+    line: int = 1
+    mark: Fingerprint = field(default_factory=Fingerprint)
+    format: LogFormat | None = None
+    whole: bool = False  # all of it had been seen when its bytes were lost
+
+    @property
+    def file(self) -> Inode:
+        return self.device, self.inode
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +88,7 @@ class Unreached:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Located:
     """A file with its bytes has been opened, wherever it is."""
 
 
@@ -86,11 +112,11 @@ class Searched:
     """The compressed files have been read: one has its bytes and is open, or none has."""
 
 
-Observation = Reached | Unreached | Found | Nowhere | MaybePacked | Searched
+Observation = Reached | Unreached | Located | Nowhere | MaybePacked | Searched
 
 
-class Look(Enum):
-    """What is to be looked at next to learn of a log."""
+class NextStep(Enum):
+    """Where the next observation of a log comes from."""
 
     PATH = auto()  # which file it leads to
     FILE = auto()  # how long the open file is
@@ -108,7 +134,7 @@ def step(state: State, seen: Observation) -> State:
             return Following()
         case _, Unreached(now, closed):
             return Leaving(now, closed)
-        case ((Leaving(since) | Searching(since)), Found()):
+        case ((Leaving(since) | Searching(since)), Located()):
             return Leaving(since)
         case Leaving(since, closed), Nowhere(now, unknowable) if unknowable or now - since >= MISSING_SECONDS:
             return Gone(since, closed)
@@ -119,10 +145,10 @@ def step(state: State, seen: Observation) -> State:
     return state
 
 
-def next_look(state: State, *, is_open: bool) -> Look:
+def next_step(state: State, *, is_open: bool) -> NextStep:
     """Where the next observation of a log comes from."""
     if isinstance(state, Following):  # of 20,000 logs in each round
-        return Look.PATH
+        return NextStep.PATH
     if isinstance(state, Leaving):
-        return Look.FILE if is_open else Look.FOLDERS
-    return Look.ARCHIVES if isinstance(state, Searching) else Look.NOTHING
+        return NextStep.FILE if is_open else NextStep.FOLDERS
+    return NextStep.ARCHIVES if isinstance(state, Searching) else NextStep.NOTHING

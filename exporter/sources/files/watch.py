@@ -30,9 +30,8 @@ from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from exporter.core.facts.mounts import mount_holding, parse_mountinfo
 from exporter.sources.calls import INOTIFY, ask
-from exporter.sources.files.filesystem import folders_in, read_mountinfo, realpath, stat_or_none
-from exporter.sources.files.identity import Inode, inode_of
-from exporter.sources.files.recursion_limit import allow_the_deepest_folders
+from exporter.sources.files.contents import Inode, inode_of
+from exporter.sources.files.filesystem import allow_deepest_folders, folders_in, read_mountinfo, realpath, stat_or_none
 
 MAX_ROOTS = 32  # each watched root is a thread
 MAX_FOLDERS = 1024  # below one root; the kernel's limit is 8192 a user on small nodes
@@ -117,8 +116,8 @@ class Watch(FileSystemEventHandler):
                 continue
             real = realpath(root)
             mount = mount_holding(mounts, real)
-            below = [each for each in mounts if deep and each.point.startswith(f"{real.rstrip('/')}/")]
-            is_local = mount is not None and all(each.is_local for each in (mount, *below))
+            below = [inner for inner in mounts if deep and inner.point.startswith(f"{real.rstrip('/')}/")]
+            is_local = mount is not None and all(one.is_local for one in (mount, *below))
             if is_local and (not deep or _is_small(root)):
                 self._begin(root, inode, now, deep=deep)
         self.mode = "poll" if not self._watched else "inotify" if len(self._watched) == len(roots) else "mixed"
@@ -137,7 +136,7 @@ class Watch(FileSystemEventHandler):
             return
         try:
             if self._observer is None:
-                allow_the_deepest_folders()  # watchdog walks what is new, in the one thread of all watches
+                allow_deepest_folders()  # watchdog walks what is new, in the one thread of all watches
                 self._observer = Observer()
                 self._observer.start()
             schedule = partial(self._observer.schedule, recursive=deep, event_filter=_EVENTS)

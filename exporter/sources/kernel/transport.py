@@ -1,6 +1,6 @@
 """The interface of transports, which read kernel records, and its values. The transports are the other modules here.
 
-`exporter.sources.kernel.source` selects the transport and tracks what was consumed.
+`exporter.sources.kernel.kernel_log` selects the transport and tracks what was consumed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class KernelPosition:
     """How far the kernel log has been read. All transports share it, so a node can change its transport.
 
     Each transport sets what it knows: all of them `us`, the device `seq`, syslog(2) `same`, the journal `cursor`, a file the
@@ -30,11 +30,11 @@ class Place:
     modified: int = 0  # when the file was last written to, nanoseconds
     line: int = 0  # the number of the line at `at`; 0: not known
 
-    def of_boot(self, boot_id: str) -> Place:
-        """This place; the beginning if it belongs to another boot."""
-        return self if self.boot_id == boot_id else Place(boot_id=boot_id)
+    def of_boot(self, boot_id: str) -> KernelPosition:
+        """This position; the beginning if it belongs to another boot."""
+        return self if self.boot_id == boot_id else KernelPosition(boot_id=boot_id)
 
-    def gap_to(self, later: Place) -> int:
+    def gap_to(self, later: KernelPosition) -> int:
         """How many records are missing between two places. Numbers that restart belong to a new boot."""
         if self.seq is None or later.seq is None or self.boot_id != later.boot_id:
             return 0
@@ -43,19 +43,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line in /dev/kmsg form, and the place after it.
+    """One line in /dev/kmsg form, and the position after it.
 
     boot_time: wall time of the zero of its boot's clock; only for an earlier boot. number: line number in the file; 0
     without a file, or if unknown.
     """
 
     data: bytes
-    place: Place
+    position: KernelPosition
     boot_time: float | None = None
     number: int = 0
 
 
-class Kept:
+class PersistentTransport:
     """A transport whose records stay available and can be read again."""
 
     takes = False

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from exporter.sources.files.checkpoints import Checkpoints
-from exporter.sources.files.identity import NOWHERE, Inode
-from exporter.sources.files.log_values import Position
-from exporter.sources.files.tail import Log
+from exporter.sources.files.contents import NOWHERE, Inode
+from exporter.sources.files.log import Log
+from exporter.sources.files.states import LogPosition
 
 FILE = (1, 7)
 
 
-def position(path: str, file: Inode = FILE, called: tuple[str, ...] = ()) -> Position:
-    return Position(path=path, device=file[0], inode=file[1], called=called)
+def position(path: str, file: Inode = FILE, called: tuple[str, ...] = ()) -> LogPosition:
+    return LogPosition(path=path, device=file[0], inode=file[1], called=called)
 
 
 def followed(table: Checkpoints, path: str) -> Log:

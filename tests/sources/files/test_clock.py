@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.sources.files.clock import MINUTE_NS, SECOND_NS, SetBack
+from exporter.sources.files.register import MINUTE_NS, SECOND_NS, SetBack
 
 NOON = 1_800_000_000 * SECOND_NS
 HOUR = 3600 * SECOND_NS
@@ -28,5 +28,5 @@ HOUR = 3600 * SECOND_NS
 def test_what_was_written_later_may_have_an_earlier_time(times: list[int], stamp: int, since: int) -> None:
     clock = SetBack(NOON)
     for time in times:
-        clock.look(NOON + time)
+        clock.observe(NOON + time)
     assert clock.since(NOON + stamp) - NOON == since

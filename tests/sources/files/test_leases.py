@@ -15,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from exporter.core.decoding.jobs import job_of
-from exporter.sources.files.clock import may_stay
-from exporter.sources.files.lease_files import ClaimFiles
-from exporter.sources.files.leases import DEAD_SECONDS, HOLD_SECONDS, RENEW_SECONDS, WAIT_SECONDS, Leases
-from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.discovery import FilesSettings
+from exporter.sources.files.filesystem import may_stay
+from exporter.sources.files.leases import DEAD_SECONDS, HOLD_SECONDS, RENEW_SECONDS, WAIT_SECONDS, ClaimFiles, Leases
 from exporter.sources.files.source import FilesSource
 from exporter.sources.node_jobs import runs_slurm_job
 

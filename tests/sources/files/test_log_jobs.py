@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from exporter.core.model import Job
-from exporter.sources.files.identity import Fingerprint
-from exporter.sources.files.log_jobs import LogJobs
-from exporter.sources.files.log_values import Position
-from exporter.sources.files.tail import Log
+from exporter.sources.files.contents import Fingerprint
+from exporter.sources.files.log import Log
+from exporter.sources.files.offering import LogJobs
+from exporter.sources.files.states import LogPosition
 from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LastWrite, NodeJobs
 
 
@@ -25,7 +25,7 @@ def test_a_write_is_counted_once_and_again_when_more_is_written_or_read() -> Non
     node_jobs = Counting()
     jobs = LogJobs("files", node_jobs, frozenset())
     path = "/logs/slurm-7.out"
-    position = Position(
+    position = LogPosition(
         path=path, device=1, inode=2, generation=None, modified=0, offset=10, line=1, mark=Fingerprint(), format=None
     )
     log = Log(f"files:{path}", path, path, position, job=Job(kind="slurm", id="7"))

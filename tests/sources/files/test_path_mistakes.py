@@ -9,8 +9,7 @@ import pytest
 
 from exporter.cli.main import main
 from exporter.core.decoding.jobs import no_job
-from exporter.sources.files.discovery import Globs
-from exporter.sources.files.settings import FilesSettings
+from exporter.sources.files.discovery import FilesSettings, Globs
 from exporter.sources.files.source import FilesSource
 
 MISTAKES = [

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.files.checkpoints import origin_of, split_origin
-from exporter.sources.files.rounds import UNWATCHED_LOOKS
+from exporter.sources.files.source import UNWATCHED_CHECKS
 from tests.support.tailing import Node, lines, write
 
 
@@ -305,13 +305,13 @@ def test_links_between_folders_lead_in_no_circle(tmp_path: Path) -> None:
 
 
 def test_where_no_event_tells_so_many_quiet_logs_are_looked_at_in_a_poll_and_busy_ones_in_every(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.log" for number in range(UNWATCHED_LOOKS + 40)]
+    paths = [tmp_path / f"{number}.log" for number in range(UNWATCHED_CHECKS + 40)]
     for path in paths:
         write(path, b"banner\n")
     node = Node(tmp_path / "*.log").rescan().poll(70.0).poll()
     for number, path in enumerate(paths):
         write(path, lines(number))
-    assert len(node.poll(0.5).seen) == UNWATCHED_LOOKS
+    assert len(node.poll(0.5).seen) == UNWATCHED_CHECKS
     assert node.poll(0.5).seen == list(range(len(paths)))
     for number, path in enumerate(paths):
         write(path, lines(1000 + number))
@@ -319,14 +319,14 @@ def test_where_no_event_tells_so_many_quiet_logs_are_looked_at_in_a_poll_and_bus
 
 
 def test_what_has_been_quiet_for_days_before_the_first_start_is_not_looked_at_in_every_poll(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.log" for number in range(UNWATCHED_LOOKS + 40)]
+    paths = [tmp_path / f"{number}.log" for number in range(UNWATCHED_CHECKS + 40)]
     for path in paths:
         write(path, b"banner\n")
         os.utime(path, (0, 0))
     node = Node(tmp_path / "*.log", first_start=True, start="end").poll()
     for number, path in enumerate(paths):
         write(path, lines(number))
-    assert len(node.poll(0.5).seen) == UNWATCHED_LOOKS
+    assert len(node.poll(0.5).seen) == UNWATCHED_CHECKS
     assert node.poll(0.5).seen == list(range(len(paths)))
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from exporter.sources.files.gzip_reader import Search
-from exporter.sources.files.identity import Fingerprint
+from exporter.sources.files.contents import Fingerprint, Search
 from exporter.sources.files.states import (
     MISSING_SECONDS,
     Following,
-    Found,
     Gone,
     Leaving,
-    Look,
+    Located,
     MaybePacked,
+    NextStep,
     Nowhere,
     Observation,
     Reached,
@@ -21,7 +20,7 @@ from exporter.sources.files.states import (
     Searching,
     State,
     Unreached,
-    next_look,
+    next_step,
     step,
 )
 
@@ -35,7 +34,7 @@ def observations(now: float) -> list[Observation]:
         Reached(),
         Unreached(now),
         Unreached(now, closed=True),
-        Found(),
+        Located(),
         Nowhere(now),
         Nowhere(now, unknowable=True),
         MaybePacked(CANDIDATES),
@@ -56,7 +55,7 @@ class History:
                 return History()
             case Unreached():
                 return History(left=seen)
-            case Found():
+            case Located():
                 return replace(self, found=True)
         return self
 
@@ -78,22 +77,22 @@ def check(before: State, seen: Observation, after: State, history: History) -> N
         assert after.closed == (left.closed and not history.found)
     if isinstance(after, Searching) and not isinstance(before, Searching):
         assert isinstance(seen, MaybePacked)
-    if isinstance(seen, Found):
+    if isinstance(seen, Located):
         assert not isinstance(after, Searching)
 
 
 def ends(state: State, now: float) -> bool:
     """Whether a log whose bytes stay nowhere is given up in time, by what it asks for."""
     for _ in range(6):
-        match next_look(state, is_open=False):
-            case Look.PATH:
+        match next_step(state, is_open=False):
+            case NextStep.PATH:
                 state = step(state, Unreached(now))
-            case Look.FOLDERS:
+            case NextStep.FOLDERS:
                 now += SECONDS
                 state = step(state, Nowhere(now))
-            case Look.ARCHIVES:
+            case NextStep.ARCHIVES:
                 state = step(state, Searched())
-            case Look.FILE | Look.NOTHING:
+            case NextStep.FILE | NextStep.NOTHING:
                 break
     return isinstance(state, Gone)
 
@@ -113,5 +112,5 @@ def test_every_order_of_observations_keeps_the_promises() -> None:
 
 
 def test_an_open_file_is_read_and_not_looked_for() -> None:
-    assert next_look(Leaving(0.0), is_open=True) is Look.FILE
-    assert next_look(Following(), is_open=True) is Look.PATH
+    assert next_step(Leaving(0.0), is_open=True) is NextStep.FILE
+    assert next_step(Following(), is_open=True) is NextStep.PATH

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from exporter.core.decoding.kernel_records import escape, fold, parse_header, unescape
 from exporter.core.model import Chunk
 from exporter.sources.boot import boot_time_now
-from exporter.sources.kernel.device import Device
+from exporter.sources.kernel.kernel_log import KmsgSource, Mode
 from exporter.sources.kernel.libc import SYSLOG_ACTION_READ_ALL, SYSLOG_ACTION_SIZE_BUFFER, klogctl
-from exporter.sources.kernel.source import KmsgSource, Mode
-from exporter.sources.kernel.transport import Line, Place
+from exporter.sources.kernel.ring import KmsgDevice
+from exporter.sources.kernel.transport import KernelPosition, Line
 
 NOW = 1_800_000_000.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -221,26 +221,26 @@ def ring() -> Iterator[tuple[socket.socket, socket.socket]]:
     theirs.close()
 
 
-def lines_of(device: Device) -> list[Line]:
+def lines_of(device: KmsgDevice) -> list[Line]:
     return list(device.read(NOW))
 
 
 def test_a_gap_in_the_numbers_is_counted_and_a_restart_knows_it_too(ring: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ring
-    known = Place(boot_id=BOOT, us=90, seq=9)
-    device = Device(ours.fileno(), known)
+    known = KernelPosition(boot_id=BOOT, us=90, seq=9)
+    device = KmsgDevice(ours.fileno(), known)
     for record in (b"6,8,80,-;known", b"6,9,90,-;known", b"3,12,100,-;a", b"3,13,101,-;b", b"3,20,102,-;c"):
         theirs.send(record + b"\n")
     lines = lines_of(device)
     assert [line.data for line in lines] == [b"3,12,100,-;a\n", b"3,13,101,-;b\n", b"3,20,102,-;c\n"]
-    places = [line.place for line in lines]
-    assert places[-1] == Place(boot_id=BOOT, us=102, seq=20)
+    places = [line.position for line in lines]
+    assert places[-1] == KernelPosition(boot_id=BOOT, us=102, seq=20)
     assert [one.gap_to(next_one) for one, next_one in itertools.pairwise([known, *places])] == [2, 0, 6]
 
 
 def test_a_place_without_a_number_is_found_by_time(ring: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ring
-    device = Device(ours.fileno(), Place(boot_id=BOOT, us=90, same="left by syslog(2)"))
+    device = KmsgDevice(ours.fileno(), KernelPosition(boot_id=BOOT, us=90, same="left by syslog(2)"))
     for record in (b"6,8,80,-;known", b"6,9,90,-;known", b"3,10,91,-;new", b"3,11,91,-;of the same time"):
         theirs.send(record + b"\n")
     assert [line.data for line in lines_of(device)] == [b"3,10,91,-;new\n", b"3,11,91,-;of the same time\n"]
@@ -250,9 +250,11 @@ def test_a_record_that_cannot_be_parsed_is_handed_on_and_moves_no_place(
     ring: tuple[socket.socket, socket.socket],
 ) -> None:
     ours, theirs = ring
-    device = Device(ours.fileno(), Place(boot_id=BOOT))
+    device = KmsgDevice(ours.fileno(), KernelPosition(boot_id=BOOT))
     theirs.send(b"\xff\x00garbage")
-    assert [(line.data, line.place) for line in lines_of(device)] == [(b"\xff\x00garbage\n", Place(boot_id=BOOT))]
+    assert [(line.data, line.position) for line in lines_of(device)] == [
+        (b"\xff\x00garbage\n", KernelPosition(boot_id=BOOT))
+    ]
 
 
 def test_a_reset_of_the_descriptor_is_survived() -> None:
@@ -260,7 +262,7 @@ def test_a_reset_of_the_descriptor_is_survived() -> None:
     ours.setblocking(False)
     ours.send(b"never read")
     theirs.close()  # with unread data: our next read gives ECONNRESET, the one after it the end
-    device = Device(ours.fileno(), Place(boot_id=BOOT))
+    device = KmsgDevice(ours.fileno(), KernelPosition(boot_id=BOOT))
     assert lines_of(device) == []
     ours.close()
 
@@ -326,7 +328,7 @@ def test_a_restart_in_this_mode_or_another_repeats_nothing(before: Mode, after: 
 
 
 WHAT_NOBODY_SEES = """
-from exporter.sources.kernel.source import KmsgSource
+from exporter.sources.kernel.kernel_log import KmsgSource
 source = KmsgSource("auto", None, {})
 assert list(source.poll(1000.0)) == [] and not source.stats.up
 print(source.stats.down_reason)

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 
 from exporter.core.model import Chunk
 from exporter.sources.base import SourceStats
-from exporter.sources.kernel.journal import KERNEL, KernelJournal
-from exporter.sources.kernel.source import KmsgSource
-from exporter.sources.kernel.transport import Line, Place
-from exporter.sources.systemd.journal import Entry, Journal
-from exporter.sources.systemd.source import JournaldSource
+from exporter.sources.kernel.journald import KERNEL, KernelJournal
+from exporter.sources.kernel.kernel_log import KmsgSource
+from exporter.sources.kernel.transport import KernelPosition, Line
+from exporter.sources.systemd.libsystemd import JournalEntry, JournalReader
+from exporter.sources.systemd.units import JournaldSource
 
 NOW = 1_800_000_000.0
 BOOT = "da70bfbb-ce7b-40bb-a2bd-e5b212a9a9a9"
@@ -75,9 +75,9 @@ _SOURCE_MONOTONIC_TIMESTAMP=1083468300
 """
 
 
-def exported(data: bytes) -> list[Entry]:
-    """The entries of a text in the Journal Export Format (systemd.io/JOURNAL_EXPORT_FORMATS)."""
-    entries, fields = list[Entry](), dict[str, str]()
+def exported(data: bytes) -> list[JournalEntry]:
+    """The entries of a text in the JournalReader Export Format (systemd.io/JOURNAL_EXPORT_FORMATS)."""
+    entries, fields = list[JournalEntry](), dict[str, str]()
     while data:
         line, _, data = data.partition(b"\n")
         if not line:
@@ -92,8 +92,8 @@ def exported(data: bytes) -> list[Entry]:
     return entries
 
 
-def entry_of(fields: Mapping[str, str]) -> Entry:
-    return Entry(
+def entry_of(fields: Mapping[str, str]) -> JournalEntry:
+    return JournalEntry(
         cursor=fields["__CURSOR"],
         boot_id=str(uuid.UUID(fields["_BOOT_ID"])),
         realtime_us=int(fields["__REALTIME_TIMESTAMP"]),
@@ -105,14 +105,14 @@ def entry_of(fields: Mapping[str, str]) -> Entry:
 class ExportedJournal:
     """A journal of exported entries, which may grow, lose its oldest ones and be damaged for a moment."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[JournalEntry]) -> None:
         self.entries = entries
         self.broken = False
         self.opened = 0
         self._at = 0
         self._only: tuple[str, str] | None = None
 
-    def open(self, only: tuple[str, str] | None, directory: str | None) -> Journal:
+    def open(self, only: tuple[str, str] | None, directory: str | None) -> JournalReader:
         assert directory is None
         self.opened += 1
         self.broken = False
@@ -132,7 +132,7 @@ class ExportedJournal:
         self._at = len(self.entries)
         return self.entries[-1].cursor if self.entries else ""
 
-    def next(self) -> Entry | None:
+    def next(self) -> JournalEntry | None:
         if self.broken:
             raise OSError(errno.EBADMSG, "Bad message")
         while self._at < len(self.entries):
@@ -145,7 +145,7 @@ class ExportedJournal:
     def close(self) -> None: ...
 
 
-def said(number: int, unit: str, message: str, **more: str) -> Entry:
+def said(number: int, unit: str, message: str, **more: str) -> JournalEntry:
     return entry_of(
         {
             "__CURSOR": f"s=415be32e;i={number:x}",
@@ -163,24 +163,24 @@ def said(number: int, unit: str, message: str, **more: str) -> Entry:
 # -- the kernel's records
 
 
-def kernel_lines(journal: ExportedJournal, place: Place, stats: SourceStats) -> list[Line]:
-    return list(KernelJournal(place, BOOT, stats, journal.open(KERNEL, None)).read(NOW))
+def kernel_lines(journal: ExportedJournal, position: KernelPosition, stats: SourceStats) -> list[Line]:
+    return list(KernelJournal(position, BOOT, stats, journal.open(KERNEL, None)).read(NOW))
 
 
 def test_kernel_entries_become_the_kernels_own_lines_and_others_do_not() -> None:
-    lines = kernel_lines(ExportedJournal(exported(KERNEL_EXPORT)), Place(), SourceStats())
+    lines = kernel_lines(ExportedJournal(exported(KERNEL_EXPORT)), KernelPosition(), SourceStats())
     assert [line.data for line in lines] == [
         b"6,,145137,-,d=+pci:0000:00:01.0;pci 0000:00:01.0: [1af4:1045] type 00 class 0xffff00\n",
         rb"12,,1083468226,-;gpufault: first\x0asecond line" + b"\n",
     ]
-    assert [line.place.us for line in lines] == [145137, 1083468226]
+    assert [line.position.us for line in lines] == [145137, 1083468226]
     assert [line.boot_time for line in lines] == [None, None]
 
 
 def test_without_a_cursor_only_the_running_boot_is_read_behind_what_another_way_has_read() -> None:
     earlier = said(1, "", "last words", _TRANSPORT="kernel", _BOOT_ID=EARLIER_BOOT.replace("-", ""))
     journal = ExportedJournal([earlier, *exported(KERNEL_EXPORT)])
-    [line] = kernel_lines(journal, Place(boot_id=BOOT, us=145137, seq=207), SourceStats())
+    [line] = kernel_lines(journal, KernelPosition(boot_id=BOOT, us=145137, seq=207), SourceStats())
     assert b"second line" in line.data
 
 
@@ -194,8 +194,8 @@ def test_the_last_words_of_a_boot_that_is_over_are_read_before_the_next_ones_and
     known = said(1, "", "known", **fields, _SOURCE_MONOTONIC_TIMESTAMP="1")
     last = said(2, "", "last words", **fields, _SOURCE_MONOTONIC_TIMESTAMP="2")
     journal = ExportedJournal([known, last, *exported(KERNEL_EXPORT)])
-    lines = kernel_lines(journal, Place(boot_id=EARLIER_BOOT, us=1, cursor=known.cursor), SourceStats())
-    assert [line.place.boot_id for line in lines] == [EARLIER_BOOT, BOOT, BOOT]
+    lines = kernel_lines(journal, KernelPosition(boot_id=EARLIER_BOOT, us=1, cursor=known.cursor), SourceStats())
+    assert [line.position.boot_id for line in lines] == [EARLIER_BOOT, BOOT, BOOT]
     assert lines[0].data == b"2,,2,-;last words\n"
     assert lines[0].boot_time == (1795226567000002 - 1476000002) / 1e6
 
@@ -228,7 +228,9 @@ def test_each_boot_is_a_log_of_its_own_and_one_that_is_over_is_final() -> None:
 
 def test_a_cursor_that_rotation_has_taken_away_is_counted() -> None:
     stats = SourceStats()
-    lines = kernel_lines(ExportedJournal(exported(KERNEL_EXPORT)), Place(boot_id=BOOT, us=9**9, cursor="gone"), stats)
+    lines = kernel_lines(
+        ExportedJournal(exported(KERNEL_EXPORT)), KernelPosition(boot_id=BOOT, us=9**9, cursor="gone"), stats
+    )
     assert (len(lines), stats.dropped) == (2, {"cursor_gone": 1})
 
 
@@ -236,14 +238,14 @@ def test_a_cursor_that_rotation_has_taken_away_is_counted() -> None:
 def test_a_kernel_entry_that_lacks_a_field_is_passed_over(missing: str) -> None:
     [entry, *_] = exported(KERNEL_EXPORT)
     fields = {name: value for name, value in entry.fields.items() if name != missing}
-    broken = Entry(
+    broken = JournalEntry(
         cursor=entry.cursor,
         boot_id=BOOT,
         realtime_us=entry.realtime_us,
         monotonic_us=entry.monotonic_us,
         fields=fields,
     )
-    assert kernel_lines(ExportedJournal([broken]), Place(), SourceStats()) == []
+    assert kernel_lines(ExportedJournal([broken]), KernelPosition(), SourceStats()) == []
 
 
 # -- units
@@ -351,7 +353,7 @@ def test_what_one_unit_has_consumed_behind_another_ones_open_line_is_not_repeate
 def test_without_the_extra_it_is_down_and_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['cysystemd'] = sys.modules['cysystemd.reader'] = None\n"
-        "from exporter.sources.systemd.source import JournaldSource\n"
+        "from exporter.sources.systemd.units import JournaldSource\n"
         "source = JournaldSource(['*'], {})\n"
         "assert source.poll(1000.0) == [] and not source.stats.up\n"
         "print(source.stats.down_reason)\n"

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from exporter.core.decoding import kernel_records
 from exporter.sources.base import SourceStats
-from exporter.sources.kernel.transport import Kept, Line, Place
-from exporter.sources.systemd.journal import Entry, Journal
+from exporter.sources.kernel.transport import KernelPosition, Line, PersistentTransport
+from exporter.sources.systemd.libsystemd import JournalEntry, JournalReader
 
 ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and Python
 KERNEL = ("_TRANSPORT", "kernel")  # journald sets it: a user may log with any identifier, but not by this transport
 
 
-class KernelJournal(Kept):
-    """Kernel records after the place's cursor; without a cursor, those of the current boot.
+class KernelJournal(PersistentTransport):
+    """Kernel records after the position's cursor; without a cursor, those of the current boot.
 
     `journal` has KERNEL entries only. Earlier boots after the cursor are read too: the last lines before a reset may be in
     the journal.
@@ -22,31 +22,31 @@ class KernelJournal(Kept):
 
     def __init__(
         self,
-        place: Place,
+        position: KernelPosition,
         boot_id: str,
         stats: SourceStats,
-        journal: Journal,
+        journal: JournalReader,
     ) -> None:
         self._journal = journal
         self._boot_id = boot_id
-        self._place = place if place.cursor else place.of_boot(boot_id)
-        if not place.cursor:
+        self._position = position if position.cursor else position.of_boot(boot_id)
+        if not position.cursor:
             self._journal.seek_boot(boot_id)
-        elif not self._journal.seek(place.cursor):
+        elif not self._journal.seek(position.cursor):
             stats.drop("cursor_gone")
 
-    def read(self, now: float) -> Iterator[Line]:  # noqa: ARG002 (some ways need the time)
+    def read(self, now: float) -> Iterator[Line]:  # noqa: ARG002 (some transports need the time)
         for _ in range(ENTRIES_A_POLL):
             entry = self._journal.next()
             if entry is None:
                 return
             us, data = kernel_line(entry) or (None, b"")
-            if us is None or not (self._place.cursor or self._is_new(entry, us)):
+            if us is None or not (self._position.cursor or self._is_new(entry, us)):
                 continue
-            self._place = Place(boot_id=entry.boot_id, us=us, cursor=entry.cursor)
+            self._position = KernelPosition(boot_id=entry.boot_id, us=us, cursor=entry.cursor)
             ended = entry.boot_id != self._boot_id
             boot_time = (entry.realtime_us - entry.monotonic_us) / 1e6 if ended else None
-            yield Line(data=data, place=self._place, boot_time=boot_time)
+            yield Line(data=data, position=self._position, boot_time=boot_time)
 
     def fileno(self) -> int | None:
         return None
@@ -54,12 +54,12 @@ class KernelJournal(Kept):
     def close(self) -> None:
         self._journal.close()
 
-    def _is_new(self, entry: Entry, us: int) -> bool:
-        """Whether an entry is after a place without a cursor: the start of this boot, or the place of another transport."""
-        return entry.boot_id == self._boot_id and us > self._place.us
+    def _is_new(self, entry: JournalEntry, us: int) -> bool:
+        """Whether an entry is after a position without a cursor: the start of this boot, or that of another transport."""
+        return entry.boot_id == self._boot_id and us > self._position.us
 
 
-def kernel_line(entry: Entry) -> tuple[int, bytes] | None:
+def kernel_line(entry: JournalEntry) -> tuple[int, bytes] | None:
     """The time and the canonical line of a KERNEL entry; None if it lacks one of its fields."""
     fields = entry.fields
     try:

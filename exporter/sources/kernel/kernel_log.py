@@ -22,13 +22,12 @@ from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.backlog import Backlog, changes
 from exporter.sources.base import SourceStats
 from exporter.sources.boot import boot_time_now, this_boot
-from exporter.sources.kernel import device
-from exporter.sources.kernel.device import Device
-from exporter.sources.kernel.file import Followed
-from exporter.sources.kernel.journal import KERNEL, KernelJournal
-from exporter.sources.kernel.syslog import SyslogRing
-from exporter.sources.kernel.transport import Line, Place, Transport
-from exporter.sources.systemd.journal import OpenJournal, SystemdJournal
+from exporter.sources.kernel import ring
+from exporter.sources.kernel.file import FollowedFile
+from exporter.sources.kernel.journald import KERNEL, KernelJournal
+from exporter.sources.kernel.ring import KmsgDevice, SyslogRing
+from exporter.sources.kernel.transport import KernelPosition, Line, Transport
+from exporter.sources.systemd.libsystemd import OpenJournal, SystemdJournal
 
 Mode = Literal["auto", "kmsg", "syslog", "journal", "file"]
 
@@ -48,10 +47,10 @@ _ADVICE: Mapping[Mode, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """The stored position: the place after the last consumed line, and its offset and line for the pipeline."""
+class StoredPosition:
+    """The stored position: that after the last consumed line, and its offset and line for the pipeline."""
 
-    place: Place = field(default_factory=Place)
+    place: KernelPosition = field(default_factory=KernelPosition)
     offset: int = 0
     line: int = 1
     taken: str = ""  # off a FIFO and not consumed yet, as Latin-1: it can be read nowhere else
@@ -63,7 +62,7 @@ class _Boot:
 
     boot_id: str
     boot_time: float | None
-    backlog: Backlog[Place]
+    backlog: Backlog[KernelPosition]
 
 
 class KmsgSource:
@@ -92,7 +91,7 @@ class KmsgSource:
         self._boot_time = boot_time or boot_time_now
         self._open_journal = open_journal
         self._log_warning = log
-        self._told = self._saved = dict(stored)
+        self._current = self._saved = dict(stored)
         self._consumed = _newest(stored.values())
         self._read_to = self._consumed.place
         self._taken = self._consumed.taken.encode(
@@ -119,20 +118,20 @@ class KmsgSource:
         boot = self._boots[0]
         if log != self._log(boot.boot_id):
             raise ValueError(f"{log} was not handed out")
-        for place in boot.backlog.advance(consumed, lines):
-            self.stats.lost_records += self._consumed.place.gap_to(place)
-            self._consumed = Position(place=place, offset=boot.backlog.offset, line=boot.backlog.line)
+        for position in boot.backlog.advance(consumed, lines):
+            self.stats.lost_records += self._consumed.place.gap_to(position)
+            self._consumed = StoredPosition(place=position, offset=boot.backlog.offset, line=boot.backlog.line)
         self._measure()
 
     def unsaved(self) -> Mapping[str, str | None]:
-        position = replace(self._consumed, taken=self._held().decode("latin-1"))
-        if position != Position():
-            key = self._log(position.place.boot_id)
-            self._told = {key: to_json(position)}
-        return changes(self._told, self._saved)
+        stored = replace(self._consumed, taken=self._held().decode("latin-1"))
+        if stored != StoredPosition():
+            key = self._log(stored.place.boot_id)
+            self._current = {key: to_json(stored)}
+        return changes(self._current, self._saved)
 
     def saved(self) -> None:
-        self._saved = self._told
+        self._saved = self._current
 
     def fileno(self) -> int | None:
         return self._open.fileno() if self._open else None
@@ -156,22 +155,22 @@ class KmsgSource:
                 refusals.append(f"{mode}: {error.strerror or error} ({_ADVICE[mode]})")
                 continue
             self.active_mode, self.stats.up, self.stats.down_reason = mode, True, ""
-            if isinstance(self._open, Followed) and (last := self._open.last_line):
+            if isinstance(self._open, FollowedFile) and (last := self._open.last_line):
                 self._check_form(last)  # after a restart, no line may follow for days
             return
         self._rested, self.stats.down_reason = now, "; ".join(refusals)
 
     def _open_transport(self, mode: Mode) -> Transport:
-        path, place = self._path or device.PATH, self._read_to
+        path, position = self._path or ring.PATH, self._read_to
         if mode == "syslog":
-            return SyslogRing(place.of_boot(self._boot_id), self.stats)
+            return SyslogRing(position.of_boot(self._boot_id), self.stats)
         if mode == "journal":
-            return KernelJournal(place, self._boot_id, self.stats, self._open_journal(KERNEL, self._path))
+            return KernelJournal(position, self._boot_id, self.stats, self._open_journal(KERNEL, self._path))
         if self._path and not stat.S_ISCHR(os.stat(path).st_mode):
-            followed = Followed(path, place, self.stats, self._taken)
+            followed = FollowedFile(path, position, self.stats, self._taken)
             self._taken, self._takes = b"", followed.takes
             return followed
-        return Device.open(path, place.of_boot(self._boot_id))
+        return KmsgDevice.open(path, position.of_boot(self._boot_id))
 
     def _read(self, transport: Transport, now: float) -> None:
         if self._boots and len(self._boots[-1].backlog) >= BACKLOG_BYTES:
@@ -179,9 +178,9 @@ class KmsgSource:
         try:
             for line in itertools.islice(transport.read(now), LINES_A_POLL):
                 backlog = self._backlog_of(line)
-                backlog.add(line.data, line.place, now, line.number)
+                backlog.add(line.data, line.position, now, line.number)
                 self._check_form(line.data)
-                self._read_to = line.place
+                self._read_to = line.position
                 self.stats.bytes_read += len(line.data)
                 self.stats.last_read = now
                 if len(backlog) >= BACKLOG_BYTES:
@@ -195,7 +194,7 @@ class KmsgSource:
 
     def _check_form(self, data: bytes) -> None:
         """Mark the source as down if the file is not in /dev/kmsg form: none of its lines would count."""
-        if not isinstance(self._open, Followed):
+        if not isinstance(self._open, FollowedFile):
             return
         if parse_header(data[:HEADER_BYTES]):
             self._foreign = 0
@@ -223,11 +222,11 @@ class KmsgSource:
             rest = whole + newline + (begun if b";" in begun else b"")
         return b"".join(boot.backlog.data for boot in self._boots) + rest if self._takes else rest
 
-    def _backlog_of(self, line: Line) -> Backlog[Place]:
-        boot_id = line.place.boot_id
+    def _backlog_of(self, line: Line) -> Backlog[KernelPosition]:
+        boot_id = line.position.boot_id
         if not self._boots or self._boots[-1].boot_id != boot_id:
-            goes_on = self._consumed if self._consumed.place.boot_id == boot_id else Position()
-            backlog = Backlog[Place](goes_on.offset, goes_on.line)
+            goes_on = self._consumed if self._consumed.place.boot_id == boot_id else StoredPosition()
+            backlog = Backlog[KernelPosition](goes_on.offset, goes_on.line)
             self._boots.append(_Boot(boot_id=boot_id, boot_time=line.boot_time, backlog=backlog))
         return self._boots[-1].backlog
 
@@ -245,7 +244,7 @@ class KmsgSource:
             Chunk(
                 log=self._log(boot.boot_id),
                 origin=boot.boot_id or self._boot_id,
-                path=self._path or device.PATH,
+                path=self._path or ring.PATH,
                 source="kernel",
                 format="kmsg",
                 offset=boot.backlog.offset,
@@ -266,9 +265,9 @@ class KmsgSource:
         return f"kmsg:{boot_id or self._path}"
 
 
-def _newest(stored: Iterable[str]) -> Position:
+def _newest(stored: Iterable[str]) -> StoredPosition:
     """The stored position; the beginning if it is invalid."""
     for text in stored:
         with contextlib.suppress(ValueError):
-            return from_json(Position, text)
-    return Position()
+            return from_json(StoredPosition, text)
+    return StoredPosition()

@@ -15,25 +15,30 @@ from dataclasses import replace
 
 from exporter.sources.files import filesystem, rotation
 from exporter.sources.files.access import Access
-from exporter.sources.files.archives import Archives
-from exporter.sources.files.container_format import format_of
-from exporter.sources.files.copies import Copies, Suspect
+from exporter.sources.files.admission import Quota
+from exporter.sources.files.contents import (
+    HEAD_BYTES,
+    Fingerprint,
+    Inode,
+    format_of,
+    inode_of,
+    line_at,
+    looks_binary,
+    start_of_last_line,
+)
+from exporter.sources.files.copies import Archives, Copies, Suspect
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import KINDS, OpenFile, Refused, closed_on_error, looks_binary
-from exporter.sources.files.follow import Follower, Vacated
-from exporter.sources.files.identity import HEAD_BYTES, Fingerprint, Inode, inode_of
-from exporter.sources.files.log_values import Position
-from exporter.sources.files.places import Places
+from exporter.sources.files.filesystem import KINDS, OpenFile, Refused, closed_on_error
+from exporter.sources.files.follow import Follower, Recheck
+from exporter.sources.files.log import Log
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.start_offset import line_at, start_of_last_line
-from exporter.sources.files.states import Look, Unreached
-from exporter.sources.files.tail import Log
+from exporter.sources.files.states import LogPosition, NextStep, Unreached
 
 MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
 
 
-class Finder:
+class Assigner:
     """Gives each path of the globs its log."""
 
     def __init__(
@@ -47,7 +52,7 @@ class Finder:
         begin_of: Callable[[str], int | None],
         line_bytes: int,
     ) -> None:
-        self.others: list[Finder] = []  # those of other sources, whose logs may move to this one's folders
+        self.others: list[Assigner] = []  # those of other sources, whose logs may move to this one's folders
         self._register = register
         self._globs = globs
         self._follower = follower
@@ -57,47 +62,49 @@ class Finder:
         self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
         self._copies = Copies(register, follower, resolver, access)
-        self._places = Places(register)
+        self._quota = Quota(register)
         self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def begin(self) -> None:
         """A poll begins."""
-        self._places.begin()
+        self._quota.begin()
 
-    def found(self, path: str, now: float) -> None:
+    def assign(self, path: str, now: float) -> None:
         """A path of the globs is there, as far as the folder tells."""
         status = self._status(path)
         if status is None:
             if path not in self._register.by_path and not filesystem.is_there(path):
-                self._take_unseen(path, self._modified(path), now, None)  # it was there, and has been moved on
+                self._read_missed_rotations(
+                    path, self._modified(path), now, None
+                )  # it was there, and has been moved on
             return
         register, file = self._register, inode_of(status)
         owner = register.by_path.get(path)
         if owner is not None:
             if owner.position.file == file:
                 return
-            self._make_sure(owner, now)
+            self._recheck(owner, now)
             if register.by_path.get(path) is owner:
                 if owner.position.path == path:
                     return
                 register.unname(path)  # was a second name of the owner's file
-        known = register.table.log_at(file)
-        if known is None or not self._follower.claim(known, path, now):
+        log = register.table.log_at(file)
+        if log is None or not self._follower.claim(log, path, now):
             paused = register.table.paused_at(file)
-            if paused is not None and self._places.are_taken and not _has_grown(paused, status):
+            if paused is not None and self._quota.is_full and not _has_grown(paused, status):
                 return
-            if not self._places.has_one(status.st_uid, now, resumes=paused is not None):
+            if not self._quota.has_room_for(status.st_uid, now, resumes=paused is not None):
                 self._access.refusals.note(os.path.dirname(path), "too_many_files")
                 return
             self._adopt(path, now)
-            self._places.take(status.st_uid, now)
-        elif register.table.last_of(path) is not known.position:
-            self._take_unseen(path, self._modified(path), now, known)
+            self._quota.add(status.st_uid, now)
+        elif register.table.last_of(path) is not log.position:
+            self._read_missed_rotations(path, self._modified(path), now, log)
 
-    def vacated(self, path: str, vacated: Vacated, now: float) -> None:
-        """A path that led to a log may have led to others since, and may to one now."""
-        log, modified, since = vacated
-        self._take_unseen(path, modified, now, log, since if modified is None else math.inf)
+    def recheck(self, path: str, recheck: Recheck, now: float) -> None:
+        """Read the files that were at a queued path unseen, and assign the one that is there now."""
+        log, modified, since = recheck
+        self._read_missed_rotations(path, modified, now, log, since if modified is None else math.inf)
 
     def settle_copies(self, now: float) -> None:
         """See what has become of the files that may be copies."""
@@ -117,7 +124,7 @@ class Finder:
         """
         for origin in self._register.table.lingering():
             position = self._register.table.at(origin)
-            with self._access.survived(position.path):
+            with self._access.counting_errors(position.path):
                 if not self._is_quiet(origin, position, now):
                     self._register.table.end_lingering(origin)
 
@@ -140,7 +147,7 @@ class Finder:
         """A path's status, if it leads to a file that may be read."""
         try:
             path.encode()
-            status = self._access.roots.look(path)
+            status = self._access.roots.status_of(path)
         except UnicodeEncodeError:
             self._access.refusals.note(path, "name_not_utf8")
             return None
@@ -164,12 +171,12 @@ class Finder:
 
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
-        for known in self._register.table.logs_of(path):  # one of them may go on in this file
-            self._make_sure(known, now)
+        for earlier in self._register.table.logs_of(path):  # one of them may go on in this file
+            self._recheck(earlier, now)
         originals = list(rotation.originals(path))
         for original in originals:
-            self._look_at(original, now)
-        beside = [log for original in originals for log in self._beside(original)]
+            self._recheck_path(original, now)
+        candidates = [log for original in originals for log in self._possible_originals(original)]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
         file = self._access.open(path)
@@ -177,12 +184,12 @@ class Finder:
             return
         modified = self._modified(path)
         with closed_on_error(file):
-            if self._is_known(path, file, now):
+            if self._is_assigned(path, file, now):
                 return
             if (begin := self._begin_of(path)) is not None:
                 self._start(path, file, begin if begin <= file.status().st_size else 0, now)
                 return
-            if self._register.first:  # it was there before us
+            if self._register.is_initial_scan:  # it was there before us
                 self._start(path, file, None, now)
                 return
             if self._resolver.is_copy_with_its_time(file):
@@ -190,17 +197,17 @@ class Finder:
                 return
             if any(self._resolver.may_replace(log, file) for log in self._register.table.logs_of(path)):
                 self._access.refusals.count(path, "perhaps_read_twice")
-            if not self._start_unless_copied(path, file, beside, now):
+            if not self._start_unless_copied(path, file, candidates, now):
                 return
         log = self._register.by_path.get(path)
         if log is not None and modified is None:
-            self._follower.look_again(path, log, None)  # with others that are new, for one look at their folder
+            self._follower.rechecks.add(path, log, None)  # with others that are new, for one look at their folder
         else:
-            self._take_unseen(path, modified, now, log)
+            self._read_missed_rotations(path, modified, now, log)
 
-    def _start_unless_copied(self, base: str, file: OpenFile, beside: Sequence[Log], now: float) -> bool:
-        """Read a new file from its beginning, if it has not to wait, since it may be a copy of a log `beside` it."""
-        suspected = self._copies.suspect(base, file.path, file, beside, now)
+    def _start_unless_copied(self, base: str, file: OpenFile, candidates: Sequence[Log], now: float) -> bool:
+        """Read a new file from its beginning, if it has not to wait, since it may be a copy of one of `candidates`."""
+        suspected = self._copies.suspect(base, file.path, file, candidates, now)
         if not suspected:
             self._start(base, file, self._resolver.short_copies.read_of(file), now)
         return not suspected
@@ -214,7 +221,7 @@ class Finder:
         head = file.read(HEAD_BYTES, 0)
         if offset is None:
             offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
-        position = Position(
+        position = LogPosition(
             path=file.path,
             device=status.st_dev,
             inode=status.st_ino,
@@ -231,8 +238,8 @@ class Finder:
             return
         log = self._register.new(base, position, now)
         if offset and offset == status.st_size:
-            log.take_up()  # skipped to its end: nothing to read yet
-        log.last_read.judged = bool(head.strip(b"\0"))
+            log.resume(confirmed=True)  # skipped to its end: nothing to read yet
+        log.set_text_known(bool(head.strip(b"\0")))
         self._take(log, file, now)
 
     def _take(self, log: Log, file: OpenFile, now: float) -> None:
@@ -241,7 +248,7 @@ class Finder:
             log.observe(Unreached(now))
         self._access.refusals.forget(file.path)
 
-    def _is_known(self, base: str, file: OpenFile, now: float) -> bool:
+    def _is_assigned(self, base: str, file: OpenFile, now: float) -> bool:
         """Whether a file is a log's, one goes on in it, or it waits already. It is closed then, or the log's."""
         register, path = self._register, file.path
         owner = self._follower.owner_of(file, now)
@@ -272,7 +279,7 @@ class Finder:
                 position = replace(log.position, called=())
                 other.give_up(log)
                 late = self._register.new(base, position, now)
-                late.last_read.judged = position.offset > 0
+                late.set_text_known(position.offset > 0)
                 self._take(late, file, now)
             else:
                 file.close()
@@ -294,14 +301,14 @@ class Finder:
         log.close()
         self._register.drop(log)
 
-    def _is_quiet(self, origin: str, position: Position, now: float) -> bool:
+    def _is_quiet(self, origin: str, position: LogPosition, now: float) -> bool:
         """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
-        place = self._resolver.place_of(position)
-        if place is None or self._register.table.log_at(position.file) is not None:
+        path = self._resolver.current_path(position)
+        if path is None or self._register.table.log_at(position.file) is not None:
             return False
-        if self._access.tells(place, lambda: filesystem.stat(place).st_size, 0) <= position.offset:
+        if self._access.read_or_default(path, lambda: filesystem.stat(path).st_size, 0) <= position.offset:
             return True
-        file = self._access.open_if(place, lambda file: self._access.is_file_of(file, position))
+        file = self._access.open_if(path, lambda file: self._access.is_file_of(file, position))
         if file is not None:
             with closed_on_error(file):
                 self._take(self._register.revive(origin, now), file, now)
@@ -311,7 +318,7 @@ class Finder:
         last = self._register.table.last_of(path)
         return last.modified if last is not None else None
 
-    def _take_unseen(
+    def _read_missed_rotations(
         self, path: str, modified: int | None, now: float, log: Log | None, listed: float = math.inf
     ) -> None:
         """Files that were at `path` since its last log was `modified`, and have been moved on before they were seen,
@@ -323,14 +330,14 @@ class Finder:
         folders = self._resolver.folders
         since = self._register.time_after(self._register.since if modified is None else modified)
         try:
-            self._look_at(path, now, log)
+            self._recheck_path(path, now, log)
             folder, name = os.path.split(path)
             siblings = folders.at(folder, listed).siblings(name)
             for sibling, status in reversed(folders.newest_first(siblings)):
                 ours = modified is not None or self._is_rotated(sibling, path)
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
                     if self._globs.match(sibling) and not sibling.endswith(".gz"):
-                        self._found_early(sibling, status, now)
+                        self._assign_early(sibling, status, now)
                     elif sibling.endswith(rotation.COMPRESSED):
                         self._archives.take(path, sibling, now, log)
                     else:
@@ -338,15 +345,15 @@ class Finder:
             alone = modified is None and not siblings
             rested = alone or folders.at(folder).siblings(name) == siblings
         except OSError:
-            self._follower.look_again(path, log, modified)
+            self._follower.rechecks.add(path, log, modified)
             raise
         if not rested:
-            self._follower.look_again(path, log, modified)  # they were moved on while they were looked at
+            self._follower.rechecks.add(path, log, modified)  # they were moved on while they were looked at
 
-    def _found_early(self, path: str, status: os.stat_result, now: float) -> None:
+    def _assign_early(self, path: str, status: os.stat_result, now: float) -> None:
         """A path of the globs with a file that no log has is found now: it may be compressed before a walk comes."""
         if path not in self._register.by_path and self._register.table.log_at(inode_of(status)) is None:
-            self.found(path, now)
+            self.assign(path, now)
 
     def _is_rotated(self, sibling: str, path: str) -> bool:
         return rotation.is_numbered(sibling, path) and not self._globs.excludes(sibling.removesuffix(".gz"))
@@ -355,32 +362,32 @@ class Finder:
         file = self._access.try_open(path)
         if file is not None:
             with closed_on_error(file):
-                if not self._is_known(base, file, now):
-                    self._start_unless_copied(base, file, self._beside(base), now)
+                if not self._is_assigned(base, file, now):
+                    self._start_unless_copied(base, file, self._possible_originals(base), now)
 
-    def _beside(self, path: str) -> list[Log]:
+    def _possible_originals(self, path: str) -> list[Log]:
         """The log that a path leads to, and those that have left it and may be on their way into a copy."""
         named = self._register.by_path.get(path)
         leaving = [log for log in self._register.table.logs_of(path) if log.is_leaving and log is not named]
         return [named, *leaving] if named is not None else leaving
 
-    def _look_at(self, path: str, now: float, *others: Log | None) -> None:
-        """See which log a path leads to now, and what became of all that it led to: before a file beside it is judged."""
+    def _recheck_path(self, path: str, now: float, *others: Log | None) -> None:
+        """Check which log a path leads to now, and all that it led to, before a file beside it is assigned."""
         logs = [*others, *self._register.table.logs_of(path), self._register.by_path.get(path)]
         for log in dict.fromkeys(log for log in logs if log is not None):
-            self._make_sure(log, now)
+            self._recheck(log, now)
         if path in self._register.by_path or (filesystem.is_there(path) and self._globs.match(path)):
-            self.found(path, now)
+            self.assign(path, now)
 
-    def _make_sure(self, log: Log, now: float) -> None:
+    def _recheck(self, log: Log, now: float) -> None:
         """See whether a log still is where it was."""
         if not self._register.table.knows(log):
             return
         self._follower.visit(log, now)
-        if log.activity.changed and log.next_look not in (Look.ARCHIVES, Look.NOTHING):
+        if log.activity.changed and log.next_step not in (NextStep.ARCHIVES, NextStep.NOTHING):
             self._follower.read(log, 0, now)
 
 
-def _has_grown(paused: Position, status: os.stat_result) -> bool:
+def _has_grown(paused: LogPosition, status: os.stat_result) -> bool:
     """Whether the file of a log that lost its place is not what it was then."""
     return paused.modified != status.st_mtime_ns or status.st_size < paused.offset

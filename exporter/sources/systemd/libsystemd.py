@@ -16,7 +16,7 @@ Field = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """One entry, its fields as text. realtime_us, monotonic_us: when journald received it."""
 
     cursor: str
@@ -26,25 +26,25 @@ class Entry:
     fields: Mapping[str, str]
 
 
-class Journal(Protocol):
+class JournalReader(Protocol):
     """An open journal. Any method may raise OSError, for example during rotation (systemd#36247): open it again."""
 
     def seek(self, cursor: str) -> bool:
         """Seek after the entry of this cursor. False if it was deleted: then before the oldest later entry."""
 
     def seek_boot(self, boot_id: str) -> None:
-        """Seek the first entry of this boot, or any place if the boot has no entry."""
+        """Seek the first entry of this boot, or anywhere if the boot has no entry."""
 
     def seek_end(self) -> str:
         """Seek after the last entry and return its cursor, or "" for an empty journal."""
 
-    def next(self) -> Entry | None:
+    def next(self) -> JournalEntry | None:
         """The next entry; None at the end."""
 
     def close(self) -> None: ...
 
 
-OpenJournal = Callable[[Field | None, str | None], Journal]
+OpenJournal = Callable[[Field | None, str | None], JournalReader]
 
 
 class SystemdJournal:
@@ -59,7 +59,7 @@ class SystemdJournal:
             raise OSError(errno.ENOENT, f"cysystemd is not installed; {how_to_install('journald')}") from None
         self._reader = JournalReader()
         self._unchanged = JournalEvent.NOP
-        self._next: Entry | None = None
+        self._next: JournalEntry | None = None
         with _os_errors():
             if directory is None:
                 self._reader.open(JournalOpenMode.SYSTEM)
@@ -75,10 +75,10 @@ class SystemdJournal:
         with _os_errors():
             self._reader.seek_cursor(cursor.encode())
         self._next = self.next()
-        found = self._next is not None and self._next.cursor == cursor
-        if found:
+        is_there = self._next is not None and self._next.cursor == cursor
+        if is_there:
             self._next = None
-        return found
+        return is_there
 
     def seek_boot(self, boot_id: str) -> None:
         with _os_errors():
@@ -91,27 +91,27 @@ class SystemdJournal:
         last = self.next()
         return last.cursor if last else ""
 
-    def next(self) -> Entry | None:
+    def next(self) -> JournalEntry | None:
         if self._next:
             entry, self._next = self._next, None
             return entry
         with _os_errors():
-            found = self._reader.next()
-            if found is None and self._reader.wait(0) != self._unchanged:  # looks for new files, too
-                found = self._reader.next()
-            return _entry(found) if found else None
+            event = self._reader.next()
+            if event is None and self._reader.wait(0) != self._unchanged:  # looks for new files, too
+                event = self._reader.next()
+            return _entry(event) if event else None
 
     def close(self) -> None:
         del self._reader  # libsystemd's handle goes with it
 
 
-def _entry(found: Any) -> Entry:
-    return Entry(
-        cursor=found.cursor.decode(),
-        boot_id=str(found.boot_id),
-        realtime_us=found.get_realtime_usec(),
-        monotonic_us=found.get_monotonic_usec(),
-        fields={name: value if isinstance(value, str) else value[0] for name, value in found.data.items()},
+def _entry(event: Any) -> JournalEntry:
+    return JournalEntry(
+        cursor=event.cursor.decode(),
+        boot_id=str(event.boot_id),
+        realtime_us=event.get_realtime_usec(),
+        monotonic_us=event.get_monotonic_usec(),
+        fields={name: value if isinstance(value, str) else value[0] for name, value in event.data.items()},
     )
 
 

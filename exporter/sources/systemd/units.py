@@ -1,4 +1,4 @@
-"""Output of systemd units in the journal, as one log per unit. Uses `exporter.sources.systemd.journal`."""
+"""Output of systemd units in the journal, as one log per unit. Uses `exporter.sources.systemd.libsystemd`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exporter.core.model import Chunk
 from exporter.sources.backlog import Backlog, changes
 from exporter.sources.base import SourceStats
 from exporter.sources.node_jobs import NodeJobs
-from exporter.sources.systemd.journal import Entry, Journal, OpenJournal, SystemdJournal
+from exporter.sources.systemd.libsystemd import JournalEntry, JournalReader, OpenJournal, SystemdJournal
 
 ENTRIES_A_POLL = 1000  # an entry costs 50 to 100 microseconds of libsystemd and Python
 BACKLOG_BYTES = 4 << 20  # of all units together
@@ -35,10 +35,10 @@ class _Held:
 
 @dataclass(slots=True)
 class _Unit:
-    """The log of one unit. known: how many of its next lines a previous process has consumed."""
+    """The log of one unit. consumed: how many of its next lines a previous process has consumed."""
 
     backlog: Backlog[_Held]
-    known: int = 0
+    consumed: int = 0
 
 
 class JournaldSource:
@@ -61,9 +61,9 @@ class JournaldSource:
         self.overwritten = False
         self._globs = tuple(units)
         self._open_journal = open_journal
-        self._journal: Journal | None = None
+        self._journal: JournalReader | None = None
         self._rested: float | None = None
-        self._told = self._saved = dict(stored)
+        self._current = self._saved = dict(stored)
         self._cursor = self._read_to = stored.get(_CURSOR, "")
         self._units = {log: _stored_unit(text) for log, text in stored.items() if log != _CURSOR}
         self._held: deque[_Held] = deque()
@@ -98,16 +98,16 @@ class JournaldSource:
         done: Counter[str] = Counter()
         for held in self._held:
             done[held.log] += held.done
-        self._told = {
-            log: json.dumps([unit.backlog.offset, unit.backlog.line, done[log] + unit.known])
+        self._current = {
+            log: json.dumps([unit.backlog.offset, unit.backlog.line, done[log] + unit.consumed])
             for log, unit in self._units.items()
         }
         if self._cursor:
-            self._told[_CURSOR] = self._cursor
-        return changes(self._told, self._saved)
+            self._current[_CURSOR] = self._cursor
+        return changes(self._current, self._saved)
 
     def saved(self) -> None:
-        self._saved = self._told
+        self._saved = self._current
 
     def fileno(self) -> int | None:
         return None
@@ -124,10 +124,10 @@ class JournaldSource:
         elif not self._journal.seek(self._read_to):
             self.stats.drop("cursor_gone")
             for unit in self._units.values():
-                unit.known = 0
+                unit.consumed = 0
         self._rested, self.stats.up, self.stats.down_reason = None, True, ""
 
-    def _read(self, journal: Journal, now: float) -> None:
+    def _read(self, journal: JournalReader, now: float) -> None:
         room = BACKLOG_BYTES - sum(len(unit.backlog) for unit in self._units.values())
         for _ in range(ENTRIES_A_POLL):
             entry = journal.next() if room > 0 else None
@@ -136,7 +136,7 @@ class JournaldSource:
             room -= self._take(entry, now)
             self._read_to, self.stats.last_read = entry.cursor, now
 
-    def _take(self, entry: Entry, now: float) -> int:
+    def _take(self, entry: JournalEntry, now: float) -> int:
         """Buffer the lines of an entry, if one of the units wrote it. Returns their number of bytes."""
         name = entry.fields.get("_SYSTEMD_UNIT", "")
         if not any(fnmatch.fnmatchcase(name, glob) for glob in self._globs):
@@ -144,14 +144,14 @@ class JournaldSource:
             return 0
         log, lines = f"journal:{name}", cri_lines(entry)
         unit = self._units.get(log) or self._new_unit(log)
-        known = min(unit.known, len(lines))
-        unit.known -= known
-        held = _Held(log, entry.cursor, known, len(lines) - known)
+        consumed = min(unit.consumed, len(lines))
+        unit.consumed -= consumed
+        held = _Held(log, entry.cursor, consumed, len(lines) - consumed)
         self._held.append(held)
-        for line in lines[known:]:
+        for line in lines[consumed:]:
             unit.backlog.add(line, held, now)
         self._pass_by()
-        size = sum(map(len, lines[known:]))
+        size = sum(map(len, lines[consumed:]))
         self.stats.bytes_read += size
         return size
 
@@ -174,14 +174,14 @@ class JournaldSource:
     def _new_unit(self, log: str) -> _Unit:
         if len(self._units) >= MAX_UNITS:
             held = {entry.log for entry in self._held}
-            idle = [name for name, unit in self._units.items() if name not in held and not unit.known]
+            idle = [name for name, unit in self._units.items() if name not in held and not unit.consumed]
             for oldest in idle[:1]:
                 del self._units[oldest]
         unit = self._units[log] = _Unit(Backlog())
         return unit
 
 
-def cri_lines(entry: Entry) -> list[bytes]:
+def cri_lines(entry: JournalEntry) -> list[bytes]:
     """The lines of an entry's message in CRI format."""
     seconds, us = divmod(min(entry.realtime_us, LAST_US), 1_000_000)
     stamp = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{us:06d}Z"
@@ -210,7 +210,7 @@ def _chunk(log: str, backlog: Backlog[_Held], now: float, *, shares_node: bool) 
 
 def _stored_unit(text: str) -> _Unit:
     try:
-        offset, line, known = map(int, json.loads(text))
+        offset, line, consumed = map(int, json.loads(text))
     except (ValueError, TypeError, OverflowError, RecursionError):
         return _Unit(Backlog())
-    return _Unit(Backlog(offset, line), known)
+    return _Unit(Backlog(offset, line), consumed)
