@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import BinaryIO, cast
 
 import pytest
 
@@ -55,6 +55,132 @@ def pack(path: Path) -> None:
     path.unlink()
 
 
+# Each step is a line of `Script`. Crash lines 1 and 2 are read before; every line up to `last` counts once.
+SCENARIOS = {
+    "the writer goes on in the renamed file": (5, "hold; mv log log.1; 4; poll 1; held 3; poll 1; held 5"),
+    "three rotations within one poll": (6, "3; rotate; 4; rotate; 5; rotate; 6"),
+    "rotation by date": (5, "3; mv log log-20260801; 4; settle; mv log job-20260802.log; 5"),
+    "a line that rotation cuts is completed in the renamed file": (
+        3, r"hold; held CRASH s; poll; poll; mv log log.1; poll; poll; held eq=3\n",
+    ),
+    "a rotated log without a newline at its end": (4, "text CRASH seq=3; mv log log.1; 4"),
+    "renamed while the node was down": (5, r"3; crash; mv log log.1; text log.1 CRASH seq=4\n; 5"),
+    "several rotations while the node was down": (5, "crash; 3; rotate; 4; rotate; 5"),
+    "a crash in the middle of draining a rotated file": (4, "3; mv log log.1; 4; poll; poll; crash; settle; restart"),
+    "copytruncate, rewritten to a larger size within one poll": (6, "copytruncate log log.1; 3 4 5 6"),
+    "copytruncate, a writer keeps its offset twice and ends no line between": (
+        4,
+        (r"hold; copytruncate log log.1; held CRASH seq=3; poll .1; poll .1; poll .1; commit; mv log.1 log.2; "
+        r"copytruncate log log.1; held \nCRASH seq=4\n"),
+    ),
+    "copytruncate, nothing of a copy counts again": (
+        6,
+        ("3; copytruncate log log.0; settle; 4; settle; copytruncate log log.1; settle; 5; settle; "
+        "copytruncate log log.2; settle; 6; settle; restart"),
+    ),
+    "copytruncate, the copy is found before the truncation": (
+        4, "copy log log.1 5; rescan; copy log log.1; poll; 3; copy log log.1; poll; truncate log; 4",
+    ),
+    "copytruncate, more is read of a log than was copied": (
+        4, "banner; poll; copy log log.1; 3; poll; truncate log; 4",
+    ),
+    "a copy of a log that is never truncated": (4, "banner; 3; poll; copy log log.1; settle; 4"),
+    "copytruncate, a line without its newline": (
+        4, r"text CRASH seq=3; poll 2; poll 2; poll 2; text \n; copytruncate log log.1; 4",
+    ),
+    "copytruncate while the node was down, and the log is longer again": (
+        7, "3; crash; copytruncate log log.1; 4 5 6 7",
+    ),
+    "two copytruncates while the node was down": (
+        5, "3; crash; copytruncate log log.1; 4; mv log.1 log.2; copytruncate log log.1; 5",
+    ),
+    "copytruncate of an empty log is committed with what came after": (
+        4, "copytruncate log log.1; poll; poll; commit; 3; copytruncate log log.2; 4; poll; commit; crash",
+    ),
+    "compressed at once": (4, "3; mv log log.1; gzip log.1; 4"),
+    "compressed while the node was down": (4, "banner; 3; crash; mv log log.1; gzip log.1; 4"),
+    "copied, truncated and compressed while the node was down": (
+        7, "3; crash; copytruncate log log.1; gzip log.1; 4 5 6 7",
+    ),
+    "compressed with delay": (
+        5,
+        ("3; mv log log.1; touch log; settle; 4; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; "
+        "5; mv log.2.gz log.3.gz; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; restart"),
+    ),
+    "deleted and made again": (4, "3; rm log; 4"),
+}  # fmt: skip
+
+
+class Script:
+    """Runs the steps of a scenario on real files. `log` stands for job.log; numbers are written to it as crash lines."""
+
+    def __init__(self, node: Node, log: Path) -> None:
+        self._node, self._log = node, log
+        self._writer: BinaryIO | None = None
+
+    def run(self, steps: str) -> None:
+        try:
+            for step in steps.split("; "):
+                verb, _, rest = step.partition(" ")
+                if verb.isdecimal():
+                    write(self._log, lines(*map(int, step.split())))
+                elif verb in ("held", "text"):
+                    self._write(verb, rest)
+                elif verb in ("poll", "rescan", "settle", "commit", "crash", "restart"):
+                    getattr(self._node, verb)(*map(float, rest.split()))
+                else:
+                    self._file_step(verb, *rest.split())
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+    def _path(self, name: str) -> Path:
+        return self._log.with_name(name.replace("log", "job.log", 1) if name.startswith("log") else name)
+
+    def _write(self, verb: str, text: str) -> None:
+        path, text = (
+            (self._path("log.1"), text.removeprefix("log.1 ")) if text.startswith("log.1 ") else (self._log, text)
+        )
+        data = lines(int(text)) if text.isdecimal() else text.replace("\\n", "\n").encode()
+        if verb == "text":
+            write(path, data)
+        else:
+            assert self._writer is not None
+            self._writer.write(data)
+
+    def _file_step(self, verb: str, *names: str) -> None:
+        path, target = [*map(self._path, names[:2]), self._log, self._log][:2]
+        if verb == "hold":  # a writer that keeps its offset through a truncation
+            self._writer = self._log.open("r+b", buffering=0)
+            self._writer.seek(0, os.SEEK_END)
+        elif verb == "copy":
+            target.write_bytes(path.read_bytes()[: int(names[2]) if names[2:] else None])
+        elif verb == "rotate":
+            for age in (3, 2, 1):
+                if (old := self._path(f"log.{age}")).exists():
+                    old.rename(self._path(f"log.{age + 1}"))
+            self._log.rename(self._path("log.1"))
+        else:
+            steps: dict[str, Callable[[], object]] = {
+                "banner": lambda: write(path, BANNER),
+                "copytruncate": lambda: copytruncate(path, target),
+                "gzip": lambda: pack(path),
+                "mv": lambda: path.rename(target),
+                "rm": path.unlink,
+                "touch": path.touch,
+                "truncate": lambda: os.truncate(path, 0),
+            }
+            steps[verb]()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_line_counts_once(followed: Node, log: Path, name: str) -> None:
+    last, steps = SCENARIOS[name]
+    Script(followed, log).run(steps)
+    assert followed.settle().seen == list(range(1, last + 1))
+    assert followed.stats.dropped == {}
+
+
 # -- by rename
 
 
@@ -66,34 +192,12 @@ def test_a_log_is_renamed_and_made_again_5(followed: Node, log: Path) -> None:
     assert followed.stats.rotations == 1
 
 
-def test_the_writer_goes_on_in_the_renamed_file_6(followed: Node, log: Path) -> None:
-    with log.open("ab", buffering=0) as writer:
-        log.rename(f"{log}.1")
-        write(log, lines(4))
-        followed.poll(1.0)
-        writer.write(lines(3))
-        followed.poll(1.0)
-        writer.write(lines(5))
-    assert followed.settle().seen == [1, 2, 3, 4, 5]
-
-
 def test_a_renamed_log_is_made_again_a_while_later_7(followed: Node, log: Path) -> None:
     write(log, lines(3))
     log.rename(f"{log}.1")
     followed.poll(1.0, times=3)
     write(log, lines(4))
     assert followed.poll().seen == [1, 2, 3, 4]  # at once: a path that had a log is looked at
-
-
-def test_three_rotations_within_one_poll_8(followed: Node, log: Path) -> None:
-    for number in (3, 4, 5):
-        write(log, lines(number))
-        for age in (3, 2, 1):
-            if (old := Path(f"{log}.{age}")).exists():
-                old.rename(f"{log}.{age + 1}")
-        log.rename(f"{log}.1")
-    write(log, lines(6))
-    assert followed.settle().seen == [1, 2, 3, 4, 5, 6]
 
 
 def test_rotated_files_that_were_there_before_the_log_was_known_are_left_alone(tmp_path: Path) -> None:
@@ -106,62 +210,6 @@ def test_rotated_files_that_were_there_before_the_log_was_known_are_left_alone(t
     log.rename(f"{log}.1")
     write(log, lines(2))
     assert node.settle().seen == [1, 2]
-
-
-def test_rotation_by_date(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    log.rename(f"{log}-20260801")
-    write(log, lines(4))
-    followed.settle()
-    log.rename(log.with_name("job-20260802.log"))
-    write(log, lines(5))
-    assert followed.settle().seen == [1, 2, 3, 4, 5]
-
-
-def test_a_line_that_rotation_cuts_is_completed_in_the_renamed_file(followed: Node, log: Path) -> None:
-    with log.open("ab", buffering=0) as writer:
-        writer.write(b"CRASH s")
-        followed.poll(times=2)
-        log.rename(f"{log}.1")
-        followed.poll(times=2)
-        writer.write(b"eq=3\n")
-    assert followed.settle().seen == [1, 2, 3]
-
-
-def test_a_rotated_log_without_a_newline_at_its_end_19(followed: Node, log: Path) -> None:
-    write(log, b"CRASH seq=3")
-    log.rename(f"{log}.1")
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
-def test_renamed_while_the_node_was_down_24(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    followed.crash()
-    log.rename(f"{log}.1")
-    write(Path(f"{log}.1"), lines(4))
-    write(log, lines(5))
-    assert followed.settle().seen == [1, 2, 3, 4, 5]
-
-
-def test_several_rotations_while_the_node_was_down(followed: Node, log: Path) -> None:
-    followed.crash()
-    write(log, lines(3))
-    log.rename(f"{log}.1")
-    write(log, lines(4))
-    Path(f"{log}.1").rename(f"{log}.2")
-    log.rename(f"{log}.1")
-    write(log, lines(5))
-    assert followed.settle().seen == [1, 2, 3, 4, 5]
-
-
-def test_a_crash_in_the_middle_of_draining_a_rotated_file(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    log.rename(f"{log}.1")
-    write(log, lines(4))
-    followed.poll(times=2)
-    assert followed.crash().settle().seen == [1, 2, 3, 4]
-    assert followed.restart().settle().seen == [1, 2, 3, 4]
 
 
 def test_a_file_that_was_done_with_comes_back_under_a_name_of_the_glob(tmp_path: Path) -> None:
@@ -196,12 +244,6 @@ def test_rewritten_to_the_same_size_within_one_poll_10(followed: Node, log: Path
     assert followed.settle().seen == [1, 2, 3, 4]
 
 
-def test_rewritten_to_a_larger_size_within_one_poll_11(followed: Node, log: Path) -> None:
-    copytruncate(log, Path(f"{log}.1"))
-    write(log, lines(3, 4, 5, 6))
-    assert followed.settle().seen == [1, 2, 3, 4, 5, 6]
-
-
 def test_the_writer_goes_on_behind_the_hole_that_truncation_left_12(followed: Node, log: Path) -> None:
     with log.open("r+b", buffering=0) as writer:
         writer.seek(0, os.SEEK_END)
@@ -214,63 +256,6 @@ def test_the_writer_goes_on_behind_the_hole_that_truncation_left_12(followed: No
         writer.write(lines(4))
     assert followed.settle().seen == [1, 2, 3, 4]
     assert followed.matches[-1].line == 2
-
-
-def test_a_writer_keeps_its_offset_through_two_truncations_and_ends_no_line_between(followed: Node, log: Path) -> None:
-    """All that was consumed after the first one are NULs, and there are more of them after the second."""
-    with log.open("r+b", buffering=0) as writer:
-        writer.seek(0, os.SEEK_END)
-        copytruncate(log, log.with_name("job.log.1"))
-        writer.write(lines(3)[:-1])
-        followed.poll(0.1).poll(0.1).poll(0.1).commit()
-        log.with_name("job.log.1").rename(log.with_name("job.log.2"))
-        copytruncate(log, log.with_name("job.log.1"))
-        writer.write(b"\n" + lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
-def test_nothing_of_a_copy_counts_again_13(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    for age in range(3):
-        copytruncate(log, Path(f"{log}.{age}"))
-        followed.settle()
-        write(log, lines(4 + age))
-        followed.settle()
-    assert followed.restart().settle().seen == [1, 2, 3, 4, 5, 6]
-
-
-def test_a_copy_that_is_found_before_the_truncation(followed: Node, log: Path) -> None:
-    copy = log.with_name("job.log.1")
-    copy.write_bytes(log.read_bytes()[:5])
-    followed.rescan()
-    copy.write_bytes(log.read_bytes())
-    followed.poll()
-    write(log, lines(3))
-    copy.write_bytes(log.read_bytes())
-    followed.poll()
-    os.truncate(log, 0)
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
-def test_more_is_read_of_a_log_than_was_copied(followed: Node, log: Path) -> None:
-    write(log, BANNER)
-    followed.poll()
-    shutil.copyfile(log, f"{log}.1")
-    write(log, lines(3))
-    followed.poll()
-    os.truncate(log, 0)
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
-def test_a_copy_of_a_log_that_is_never_truncated_counts_nothing_again(followed: Node, log: Path) -> None:
-    write(log, BANNER + lines(3))
-    followed.poll()
-    shutil.copyfile(log, f"{log}.1")
-    followed.settle()
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -323,35 +308,6 @@ def test_a_counter_in_the_first_line_is_written_over(tmp_path: Path, log: Path, 
     assert node.settle().commit().crash().settle().seen == [1, 2, 3][: 2 + (how == "renamed")]
 
 
-def test_a_line_without_its_newline_when_the_log_is_copied_and_truncated(followed: Node, log: Path) -> None:
-    write(log, b"CRASH seq=3")
-    followed.poll(2.0, times=3)
-    assert followed.seen == [1, 2, 3]
-    write(log, b"\n")
-    copytruncate(log, Path(f"{log}.1"))
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
-def test_copytruncate_while_the_node_was_down_and_the_log_is_longer_again_25(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    followed.crash()
-    copytruncate(log, Path(f"{log}.1"))
-    write(log, lines(4, 5, 6, 7))
-    assert followed.settle().seen == [1, 2, 3, 4, 5, 6, 7]
-
-
-def test_two_copytruncates_while_the_node_was_down(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    followed.crash()
-    copytruncate(log, Path(f"{log}.1"))
-    write(log, lines(4))
-    Path(f"{log}.1").rename(f"{log}.2")
-    copytruncate(log, Path(f"{log}.1"))
-    write(log, lines(5))
-    assert followed.settle().seen == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize("cut", [700, 2000])
 def test_what_is_cut_back_by_more_than_is_remembered_is_read_anew(followed: Node, log: Path, cut: int) -> None:
     """A second run of the same job looks the same, and its crash may stand in the very same place."""
@@ -378,47 +334,6 @@ def test_a_truncation_without_a_copy_loses_what_was_not_read_and_says_so(tmp_pat
 
 
 # -- compressed
-
-
-def test_compressed_at_once_28(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    log.rename(f"{log}.1")
-    pack(Path(f"{log}.1"))
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-    assert followed.stats.dropped == {}
-
-
-def test_compressed_while_the_node_was_down_28(followed: Node, log: Path) -> None:
-    write(log, BANNER + lines(3))
-    followed.crash()
-    log.rename(f"{log}.1")
-    pack(Path(f"{log}.1"))
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
-def test_copied_truncated_and_compressed_while_the_node_was_down_28(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    followed.crash()
-    copytruncate(log, Path(f"{log}.1"))
-    pack(Path(f"{log}.1"))
-    write(log, lines(4, 5, 6, 7))
-    assert followed.settle().seen == [1, 2, 3, 4, 5, 6, 7]
-
-
-def test_compressed_with_delay_28(followed: Node, log: Path) -> None:
-    for number in range(3, 7):
-        write(log, lines(number))
-        if (packed := Path(f"{log}.2.gz")).exists():
-            packed.rename(f"{log}.3.gz")
-        if (old := Path(f"{log}.1")).exists():
-            old.rename(f"{log}.2")
-            pack(Path(f"{log}.2"))
-        log.rename(f"{log}.1")
-        log.touch()
-        followed.settle()
-    assert followed.restart().settle().seen == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_large_rest_in_a_compressed_file_takes_several_polls(followed: Node, log: Path) -> None:
@@ -547,13 +462,6 @@ def test_a_log_that_rested_long_is_found_again(tmp_path: Path, what: str) -> Non
         log.unlink()
     assert node.settle().seen == [1, 2]
     assert node.stats.dropped == {}
-
-
-def test_deleted_and_made_again_16(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    log.unlink()
-    write(log, lines(4))
-    assert followed.settle().seen == [1, 2, 3, 4]
 
 
 def test_made_again_with_the_same_bytes_and_inode_while_the_node_was_down_16(followed: Node, log: Path) -> None:
@@ -816,16 +724,6 @@ def test_renamed_and_copied_to_its_rotated_name(followed: Node, log: Path, looks
     write(log, lines(3))
     assert followed.settle().seen == [1, 2, 3]
     assert followed.stats.dropped == {}
-
-
-def test_what_was_copied_from_an_empty_log_is_committed_with_what_came_after(followed: Node, log: Path) -> None:
-    copytruncate(log, log.with_name("job.log.1"))
-    followed.poll(times=2).commit()
-    write(log, lines(3))
-    copytruncate(log, log.with_name("job.log.2"))
-    write(log, lines(4))
-    followed.poll().commit().crash()
-    assert followed.settle().seen == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("seconds", [False, True], ids=["to the nanosecond", "to the second"])
