@@ -1,6 +1,7 @@
 """The node journal: records as JSON lines, in segment files of bounded size; the oldest segment is deleted first.
 
-Records arrive through `exporter.store.outbox`, each at least once; readers discard repeated ids.
+Records arrive through `exporter.store.outbox`, each at least once; readers discard repeated ids. Clients that copy the
+journal read ranges of its segments.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from exporter.store import private_files
+from exporter.store.safe_open import make_private_folder, open_private
 
+# In one range. A line of the journal is shorter (see MAX_LINE of exporter.outputs.journal_reader), so a range has a whole one.
+MAX_RANGE_BYTES = 4 << 20
 SEGMENTS = 8  # so one deletion removes at most an eighth of the journal
 FACTS_SHARE = 4  # a record of facts takes at most a quarter of a segment; that of a node has some 5 kB
 
@@ -97,8 +101,8 @@ class Journal:
             return False
 
     def _open_segment(self, number: int) -> int:
-        private_files.make_folder(self.folder)
-        descriptor = private_files.open_file(segment_path(self.folder, number), os.O_RDWR | os.O_APPEND)
+        make_private_folder(self.folder)
+        descriptor = open_private(segment_path(self.folder, number), os.O_RDWR | os.O_APPEND)
         self._descriptor, self._number = descriptor, number
         self._size = os.fstat(descriptor).st_size
         if self._size and os.pread(descriptor, 1, self._size - 1) != b"\n":
@@ -131,3 +135,34 @@ def segments_in(folder: Path) -> list[tuple[int, Path]]:
         if number.isdecimal():
             segments.append((int(number), path))
     return sorted(segments)
+
+
+class Segment(NamedTuple):
+    """An existing segment. All but the last one are complete: nothing is written to them any more."""
+
+    number: int
+    size: int
+
+
+def list_segments(folder: Path) -> list[Segment]:
+    """The existing segments, oldest first."""
+    segments = []
+    for number, path in segments_in(folder):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            segments.append(Segment(number, path.stat().st_size))
+    return segments
+
+
+def read_range(folder: Path, number: int, offset: int, count: int) -> bytes:
+    """Up to `count` bytes from an offset on, cut after the last newline. Raises FileNotFoundError for a deleted segment.
+
+    A first line that is longer is returned whole if MAX_RANGE_BYTES have room for it, else the beginning of it.
+    """
+    with segment_path(folder, number).open("rb") as file:
+        data = os.pread(file.fileno(), count, offset)
+        if b"\n" not in data and len(data) == count < MAX_RANGE_BYTES:
+            data = os.pread(file.fileno(), MAX_RANGE_BYTES, offset)
+            data = data[: data.find(b"\n") + 1] or data
+    if len(data) == MAX_RANGE_BYTES and b"\n" not in data:
+        return data
+    return data[: data.rfind(b"\n") + 1]

@@ -1,4 +1,8 @@
-"""Reads files that a user names: without waiting for a FIFO's writer, never a device, and never more than fits in memory."""
+"""Opens files safely: those that a user names, and private ones of ours.
+
+A named file is read without waiting for a FIFO's writer, never a device, and never more than fits in memory. Ours can be
+read by their owner only, whatever the umask: they hold text from job logs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import stat
 from pathlib import Path
 
+FOLDER_MODE, FILE_MODE = 0o700, 0o600  # of private files
 MAX_BYTES = 16 << 20  # of a file that is read as a whole: four bytes for each character that a parser takes
 
 
@@ -41,3 +46,21 @@ def _require_regular(mode: int, path: str | Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder and its missing parents. An existing one keeps its mode. Raises OSError."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.is_dir():
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file, creating it if missing, and return its descriptor. Raises OSError, also if `path` is a symbolic link."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        os.fchmod(descriptor, FILE_MODE)  # an existing file may be readable by others
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.store import private_files
+from exporter.store.safe_open import make_private_folder, open_private
 
 # Increase this, and add a migration from the previous version, for any change of the tables or of the contents of rows
 # that another version would misread.
@@ -52,7 +52,7 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         try:
-            private_files.make_folder(folder)
+            make_private_folder(folder)
             self._lock = _acquire_lock(folder / _LOCK)
         except OSError as error:
             raise StateUnusable(
@@ -128,9 +128,7 @@ class State:
                 return db, replace(loaded, first_start=loaded.first_start and not set_aside, set_aside=set_aside)
 
     def _open(self) -> tuple[sqlite3.Connection, Loaded]:
-        os.close(
-            private_files.open_file(self._path, os.O_RDWR)
-        )  # SQLite creates -wal and -shm with the mode of this file
+        os.close(open_private(self._path, os.O_RDWR))  # SQLite creates -wal and -shm with the mode of this file
         db = sqlite3.connect(self._path, isolation_level="DEFERRED", timeout=BUSY_SECONDS)
         try:
             db.execute("PRAGMA journal_mode = WAL")
@@ -192,7 +190,7 @@ class State:
 
     def _restore_files(self) -> None:
         """Write the open database to the folder again, after its files were deleted or replaced."""
-        private_files.make_folder(self._path.parent)
+        make_private_folder(self._path.parent)
         if _inode(self._path.with_name(_LOCK)) != _inode(self._lock):
             lock = _acquire_lock(self._path.with_name(_LOCK))
             os.close(self._lock)
@@ -202,7 +200,7 @@ class State:
             self._set_aside("replaced")
         copy = self._with_suffix("-new")
         copy.unlink(missing_ok=True)
-        os.close(private_files.open_file(copy, os.O_RDWR))
+        os.close(open_private(copy, os.O_RDWR))
         with contextlib.closing(sqlite3.connect(copy)) as db:
             self._db.backup(db)
             db.execute("PRAGMA journal_mode = DELETE")  # everything in this one file, on disk
@@ -250,7 +248,7 @@ def _inode(file: Path | int) -> tuple[int, int] | None:
 
 def _acquire_lock(path: Path) -> int:
     """Lock a file and return its descriptor. The kernel releases the lock when the process ends, even after SIGKILL."""
-    descriptor = private_files.open_file(path, os.O_RDWR)
+    descriptor = open_private(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from exporter.core.diagnosis.records import line
 from exporter.core.text.phrases import printable
-from exporter.store.segments import MAX_RANGE_BYTES, list_segments, read_range
+from exporter.store.journal import MAX_RANGE_BYTES, list_segments, read_range
 from exporter.web.interface import NodeView
 from exporter.web.readers import Readers
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.store.journal import Journal, segment_path
-from exporter.store.segments import MAX_RANGE_BYTES, list_segments, read_range
+from exporter.store.journal import MAX_RANGE_BYTES, Journal, list_segments, read_range, segment_path
 from exporter.web.active_config import ActiveConfig
 from exporter.web.readers import Readers
 from exporter.web.serving import RunningServer

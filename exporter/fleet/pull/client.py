@@ -16,7 +16,7 @@ from exporter.net.credentials import read_secret
 from exporter.net.http import RequestFailed, get
 from exporter.net.tokens import sign
 from exporter.net.url import parse_url
-from exporter.store.segments import MAX_RANGE_BYTES, Segment
+from exporter.store.journal import MAX_RANGE_BYTES, Segment
 
 PATH = "/api/v1/journal"
 MAX_LIST_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
 from exporter.fleet.history.pulled import OVERLAP_BYTES, PullCursor
 from exporter.fleet.pull.client import NodeAccess, SegmentGone, list_segments, read_range
 from exporter.net.url import is_same_node
-from exporter.store.segments import Segment
+from exporter.store.journal import Segment
 
 # Kinds of gaps.
 DROPPED, REPLACED = "dropped_segments", "replaced_journal"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from exporter.fleet.history.pulled import PullCursor
 from exporter.fleet.pull.step import DROPPED, REPLACED, advanced, plan, tail_of
-from exporter.store.segments import Segment
+from exporter.store.journal import Segment
 
 KEPT = 3  # segments
 
