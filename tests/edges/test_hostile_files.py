@@ -367,7 +367,7 @@ def test_a_link_that_is_exchanged_amid_the_opening_leads_to_no_other_users_file(
 # -- permissions and limits
 
 
-def test_a_file_that_may_not_be_read_yet_30(open_path: Path) -> None:
+def test_a_file_that_may_not_be_read_yet(open_path: Path) -> None:
     log = open_path / "job.log"
     write(log, lines(1))
     log.chmod(0)
@@ -395,7 +395,7 @@ def test_a_folder_that_may_not_be_listed_for_a_while(open_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 6, 20])
-def test_no_descriptor_is_left_30(tmp_path: Path, left: int) -> None:
+def test_no_descriptor_is_left(tmp_path: Path, left: int) -> None:
     for number in range(40):
         write(tmp_path / f"{number}.log", lines(number))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

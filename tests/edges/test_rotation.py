@@ -1,7 +1,4 @@
-"""Rotation in all the ways that logs are rotated, while the node looks on and while it is down. Every line counts once.
-
-The numbers in brackets are those of the project's list of scenarios that other log readers were measured with.
-"""
+"""Rotation in all its forms, while the node runs and while it is down. Every line counts once."""
 
 from __future__ import annotations
 
@@ -184,7 +181,7 @@ def test_every_line_counts_once(followed: Node, log: Path, name: str) -> None:
 # -- by rename
 
 
-def test_a_log_is_renamed_and_made_again_5(followed: Node, log: Path) -> None:
+def test_a_log_is_renamed_and_made_again(followed: Node, log: Path) -> None:
     write(log, lines(3))
     log.rename(f"{log}.1")
     write(log, lines(4))
@@ -192,7 +189,7 @@ def test_a_log_is_renamed_and_made_again_5(followed: Node, log: Path) -> None:
     assert followed.stats.rotations == 1
 
 
-def test_a_renamed_log_is_made_again_a_while_later_7(followed: Node, log: Path) -> None:
+def test_a_renamed_log_is_made_again_a_while_later(followed: Node, log: Path) -> None:
     write(log, lines(3))
     log.rename(f"{log}.1")
     followed.poll(1.0, times=3)
@@ -228,7 +225,7 @@ def test_a_file_that_was_done_with_comes_back_under_a_name_of_the_glob(tmp_path:
 # -- by copying and truncating
 
 
-def test_copytruncate_and_the_log_stays_shorter_9(followed: Node, log: Path) -> None:
+def test_copytruncate_and_the_log_stays_shorter(followed: Node, log: Path) -> None:
     write(log, lines(3))
     copytruncate(log, Path(f"{log}.1"))
     write(log, lines(4))
@@ -236,7 +233,7 @@ def test_copytruncate_and_the_log_stays_shorter_9(followed: Node, log: Path) -> 
     assert followed.stats.truncations == 1
 
 
-def test_rewritten_to_the_same_size_within_one_poll_10(followed: Node, log: Path) -> None:
+def test_rewritten_to_the_same_size_within_one_poll(followed: Node, log: Path) -> None:
     with log.open("r+b") as file:
         file.truncate(0)
         file.write(lines(3, 4))
@@ -244,7 +241,7 @@ def test_rewritten_to_the_same_size_within_one_poll_10(followed: Node, log: Path
     assert followed.settle().seen == [1, 2, 3, 4]
 
 
-def test_the_writer_goes_on_behind_the_hole_that_truncation_left_12(followed: Node, log: Path) -> None:
+def test_the_writer_goes_on_behind_the_hole_that_truncation_left(followed: Node, log: Path) -> None:
     with log.open("r+b", buffering=0) as writer:
         writer.seek(0, os.SEEK_END)
         writer.write(b"x" * 100_000 + b"\n")
@@ -359,7 +356,7 @@ def test_a_damaged_archive_is_read_up_to_the_damage(followed: Node, log: Path, d
     assert followed.settle().seen == [1, 2, 3, 5]
 
 
-def test_compressed_before_it_was_seen_28(log: Path) -> None:
+def test_compressed_before_it_was_seen(log: Path) -> None:
     write(log, lines(1, 2))
     followed = Node(log).rescan()
     log.rename(f"{log}.2")
@@ -382,7 +379,7 @@ def test_what_was_compressed_unseen_by_another_program_is_counted_as_lost(follow
 # -- unlinked, linked, made again
 
 
-def test_a_deleted_log_that_is_still_written_to_15(followed: Node, log: Path) -> None:
+def test_a_deleted_log_that_is_still_written_to(followed: Node, log: Path) -> None:
     with log.open("ab", buffering=0) as writer:
         log.unlink()
         for number in range(3, 8):
@@ -464,7 +461,7 @@ def test_a_log_that_rested_long_is_found_again(tmp_path: Path, what: str) -> Non
     assert node.stats.dropped == {}
 
 
-def test_made_again_with_the_same_bytes_and_inode_while_the_node_was_down_16(followed: Node, log: Path) -> None:
+def test_made_again_with_the_same_bytes_and_inode_while_the_node_was_down(followed: Node, log: Path) -> None:
     followed.settle().restart()
     first = log.stat().st_ino
     followed.close()
@@ -487,7 +484,7 @@ def test_a_second_run_of_a_job_gets_ids_of_its_own_and_a_replay_the_same(followe
     assert [match.origin for match in followed.matches] == second
 
 
-def test_a_link_is_swapped_17(tmp_path: Path) -> None:
+def test_a_link_is_swapped(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     old, new, link = tmp_path / "runs/1", tmp_path / "runs/2", tmp_path / "current.log"
     write(old, lines(1))
@@ -505,7 +502,7 @@ def test_a_link_is_swapped_17(tmp_path: Path) -> None:
     assert node.settle().seen == [1, 2, 3, 4, 5]
 
 
-def test_hard_links_and_two_globs_count_once_29(tmp_path: Path) -> None:
+def test_hard_links_and_two_globs_count_once(tmp_path: Path) -> None:
     write(tmp_path / "a.log", lines(1))
     os.link(tmp_path / "a.log", tmp_path / "b.log")
     (tmp_path / "c.log").symlink_to("a.log")
@@ -517,7 +514,7 @@ def test_hard_links_and_two_globs_count_once_29(tmp_path: Path) -> None:
     assert node.settle().seen == [1, 2, 3]
 
 
-def test_logs_with_the_same_banner_are_told_apart_26(tmp_path: Path) -> None:
+def test_logs_with_the_same_banner_are_told_apart(tmp_path: Path) -> None:
     node = Node(tmp_path / "*.log").poll()
     for number in range(200):
         write(tmp_path / f"rank.{number}.log", BANNER)

@@ -30,19 +30,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 # -- from where on
 
 
-def test_lines_that_are_appended_count_once_1(node: Node, log: Path) -> None:
-    for number in range(20):
-        write(log, lines(number))
-        node.rescan() if number == 0 else node.poll()
-    assert node.seen == list(range(20))
-
-
-def test_a_short_job_leaves_a_whole_file_behind_3(node: Node, log: Path) -> None:
-    write(log, lines(*range(100)))
-    assert node.rescan().seen == list(range(100))
-
-
-def test_at_the_very_first_start_what_is_there_is_passed_over_2(tmp_path: Path, log: Path) -> None:
+def test_at_the_very_first_start_what_is_there_is_passed_over(tmp_path: Path, log: Path) -> None:
     write(log, lines(1, 2))
     node = Node(tmp_path / "*.log", first_start=True, start="end").poll()
     write(log, lines(3))
@@ -73,7 +61,7 @@ def test_a_first_start_that_is_killed_goes_on_passing_over(tmp_path: Path, log: 
     assert node.restart().poll().seen == [2]
 
 
-def test_a_file_made_while_the_node_was_down_is_read_from_its_start_21(node: Node, log: Path, tmp_path: Path) -> None:
+def test_a_file_made_while_the_node_was_down_is_read_from_its_start(node: Node, log: Path, tmp_path: Path) -> None:
     write(log, lines(1))
     node.rescan().restart()
     write(log, lines(*range(2, 52)))
@@ -81,7 +69,7 @@ def test_a_file_made_while_the_node_was_down_is_read_from_its_start_21(node: Nod
     assert node.poll(times=2).seen == list(range(1, 53))
 
 
-def test_a_crash_before_the_commit_neither_loses_nor_repeats_22(node: Node, log: Path) -> None:
+def test_a_crash_before_the_commit_neither_loses_nor_repeats(node: Node, log: Path) -> None:
     write(log, lines(1, 2))
     node.rescan().commit()
     write(log, lines(3))
@@ -90,7 +78,7 @@ def test_a_crash_before_the_commit_neither_loses_nor_repeats_22(node: Node, log:
     assert node.poll().seen == [1, 2, 3]
 
 
-def test_a_damaged_position_costs_that_file_only_23(node: Node, log: Path, tmp_path: Path) -> None:
+def test_a_damaged_position_costs_that_file_only(node: Node, log: Path, tmp_path: Path) -> None:
     write(log, lines(1))
     write(tmp_path / "other.log", lines(2))
     node.rescan().commit()
@@ -157,14 +145,14 @@ def test_a_log_that_is_written_anew_is_no_loss_of_power(node: Node, log: Path) -
 # -- lines
 
 
-def test_a_partial_line_is_completed_later_18(node: Node, log: Path) -> None:
+def test_a_partial_line_is_completed_later(node: Node, log: Path) -> None:
     for part in (b"CRA", b"SH s", b"eq=", b"7\n"):
         write(log, part)
         node.rescan()
     assert node.seen == [7]
 
 
-def test_a_last_line_without_a_newline_counts_after_a_second_19(node: Node, log: Path) -> None:
+def test_a_last_line_without_a_newline_counts_after_a_second(node: Node, log: Path) -> None:
     write(log, lines(1) + b"CRASH seq=2")
     assert node.rescan().seen == [1]
     assert node.poll(1.0).seen == [1, 2]
@@ -173,7 +161,7 @@ def test_a_last_line_without_a_newline_counts_after_a_second_19(node: Node, log:
     assert node.settle().seen == [1, 2]
 
 
-def test_one_line_over_a_restart_20(node: Node, log: Path) -> None:
+def test_one_line_over_a_restart(node: Node, log: Path) -> None:
     write(log, b"CRASH s")
     node.rescan().poll(2.0).restart()
     write(log, b"eq=1")
@@ -183,7 +171,7 @@ def test_one_line_over_a_restart_20(node: Node, log: Path) -> None:
     assert [match.line for match in node.matches] == [1, 2]
 
 
-def test_a_line_far_beyond_the_limit_is_searched_in_windows_36(tmp_path: Path, log: Path) -> None:
+def test_a_line_far_beyond_the_limit_is_searched_in_windows(tmp_path: Path, log: Path) -> None:
     node = Node(log, line_bytes=64 << 10).poll()
     write(log, b"x" * 300_000 + b" CRASH seq=1 " + b"y" * 300_000)
     node.rescan().poll(times=20)
@@ -201,7 +189,7 @@ def test_what_a_pipeline_holds_back_is_offered_again(node: Node, log: Path) -> N
 
 
 @pytest.mark.parametrize("newline", [b"\r\n", b"\n"])
-def test_carriage_returns_colours_and_bad_bytes_37_38_40_41(node: Node, log: Path, newline: bytes) -> None:
+def test_carriage_returns_colours_and_bad_bytes(node: Node, log: Path, newline: bytes) -> None:
     texts = [b"\x1b[31mCRASH seq=1\x1b[0m", b"\xff\xfe CRASH seq=2", b"a\0CRASH seq=3", b"10%\r20%\rCRASH seq=4\r90%"]
     write(log, newline.join(texts) + newline)
     assert node.rescan().seen == [1, 2, 3, 4]
@@ -279,7 +267,7 @@ def test_what_is_excluded_by_name_or_path(tmp_path: Path) -> None:
     assert Node(tmp_path / "**/*.log", exclude=("b.*", "*/old/*")).poll().seen == [1]
 
 
-def test_a_folder_tree_that_is_deleted_and_made_again_35(tmp_path: Path) -> None:
+def test_a_folder_tree_that_is_deleted_and_made_again(tmp_path: Path) -> None:
     root = tmp_path / "logs"
     node = Node(root / "**/*.log").poll()
     assert not node.stats.up
@@ -330,7 +318,7 @@ def test_what_has_been_quiet_for_days_before_the_first_start_is_not_looked_at_in
     assert node.poll(0.5).seen == list(range(len(paths)))
 
 
-def test_the_clock_may_step_34(node: Node, log: Path) -> None:
+def test_the_clock_may_step(node: Node, log: Path) -> None:
     write(log, lines(1))
     node.rescan()
     write(log, b"CRASH seq=2")
