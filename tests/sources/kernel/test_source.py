@@ -13,8 +13,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -68,6 +69,28 @@ def tag() -> bytes:
     return b"gpufault-test-" + uuid.uuid4().hex.encode()
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "kernel.log"
+
+
+_sources: list[KmsgSource] = []
+
+
+def opened(mode: Mode, path: str | None, stored: Mapping[str, str], **settings: Any) -> KmsgSource:
+    """A source that is closed after the test."""
+    source = KmsgSource(mode, path, stored, **settings)
+    _sources.append(source)
+    return source
+
+
+@pytest.fixture(autouse=True)
+def _close_sources() -> Iterator[None]:
+    yield
+    while _sources:
+        _sources.pop().close()
+
+
 def lines_in(chunk: Chunk) -> list[bytes]:
     assert chunk.data.endswith(b"\n")
     return [line + b"\n" for line in chunk.data.split(b"\n")[:-1]]
@@ -100,7 +123,7 @@ def commit(source: KmsgSource, stored: dict[str, str]) -> None:
 
 @needs_device
 def test_a_record_written_to_the_kernel_log_is_read_once_with_its_text_as_the_kernel_escapes_it(tag: bytes) -> None:
-    source = KmsgSource("kmsg", None, {})
+    source = opened("kmsg", None, {})
     read_all(source)
     say(tag + b": \t tab, \\ backslash, \xc3\xa9\nsecond line")
     [line] = [line for line in read_all(source) if tag in line]
@@ -109,12 +132,11 @@ def test_a_record_written_to_the_kernel_log_is_read_once_with_its_text_as_the_ke
     assert (header.pri, header.flags, header.device) == (15, "-", None)
     assert line[header.text_at :] == escape(tag + b": \t tab, \\ backslash, \xc3\xa9\nsecond line") + b"\n"
     assert not [line for line in read_all(source, NOW + 9) if tag in line]
-    source.close()
 
 
 @needs_device
 def test_a_chunk_of_the_ring_says_which_boot_it_is_of_and_when_that_began() -> None:
-    source = KmsgSource("kmsg", None, {})
+    source = opened("kmsg", None, {})
     [chunk] = source.poll(NOW)
     boot_id = BOOT_ID.read_text("ascii").strip()
     assert (chunk.log, chunk.origin, chunk.path) == (f"kmsg:{boot_id}", boot_id, "/dev/kmsg")
@@ -127,7 +149,7 @@ def test_a_chunk_of_the_ring_says_which_boot_it_is_of_and_when_that_began() -> N
 
 @needs_device
 def test_a_fresh_record_is_dated_by_the_wall_clock_of_its_writing(tag: bytes) -> None:
-    source = KmsgSource("kmsg", None, {})
+    source = opened("kmsg", None, {})
     read_all(source)
     say(tag)
     [chunk] = source.poll(NOW)
@@ -137,19 +159,18 @@ def test_a_fresh_record_is_dated_by_the_wall_clock_of_its_writing(tag: bytes) ->
     assert header.us is not None
     assert chunk.boot_time is not None
     assert chunk.boot_time + header.us / 1e6 == pytest.approx(time.time(), abs=1)
-    source.close()
 
 
 @needs_device
 def test_a_restart_goes_on_behind_the_stored_record(tag: bytes) -> None:
-    first, stored = KmsgSource("kmsg", None, {}), dict[str, str]()
+    first, stored = opened("kmsg", None, {}), dict[str, str]()
     read_all(first)
     say(tag + b" one")
     read_all(first)
     commit(first, stored)
     say(tag + b" two")
     first.close()
-    second = KmsgSource("kmsg", None, stored)
+    second = opened("kmsg", None, stored)
     [chunk] = second.poll(NOW)
     assert [line[-4:] for line in chunk.data.splitlines() if tag in line] == [b" two"]
     assert (chunk.offset, chunk.line) == (
@@ -157,16 +178,15 @@ def test_a_restart_goes_on_behind_the_stored_record(tag: bytes) -> None:
         json.loads(stored[chunk.log])["line"],
     )
     assert second.stats.lost_records == 0
-    second.close()
 
 
 @needs_device
 def test_after_another_boot_everything_is_new_and_the_old_position_is_forgotten() -> None:
-    old = KmsgSource("kmsg", None, {}, boot_id=BOOT)
+    old = opened("kmsg", None, {}, boot_id=BOOT)
     before, stored = read_all(old), dict[str, str]()
     commit(old, stored)
     assert list(stored) == [f"kmsg:{BOOT}"]
-    new = KmsgSource("kmsg", None, stored)
+    new = opened("kmsg", None, stored)
     assert read_all(new)[: len(before)] == before
     commit(new, stored)
     assert list(stored) == [f"kmsg:{BOOT_ID.read_text('ascii').strip()}"]
@@ -176,7 +196,7 @@ def test_after_another_boot_everything_is_new_and_the_old_position_is_forgotten(
 
 @needs_device
 def test_news_in_the_ring_wakes_the_daemon(tag: bytes) -> None:
-    source = KmsgSource("kmsg", None, {})
+    source = opened("kmsg", None, {})
     read_all(source)
     poll = select.poll()
     descriptor = source.fileno()
@@ -184,7 +204,6 @@ def test_news_in_the_ring_wakes_the_daemon(tag: bytes) -> None:
     poll.register(descriptor, select.POLLIN)
     say(tag)
     assert poll.poll(1000)
-    source.close()
 
 
 @needs_device
@@ -193,7 +212,7 @@ def test_an_overrun_ring_costs_exactly_the_records_that_were_overwritten(tag: by
     ring_bytes = klogctl(SYSLOG_ACTION_SIZE_BUFFER)
     if ring_bytes > SMALL_RING:
         pytest.skip("the ring of this machine is large, and its records may matter")
-    by_number, by_look = KmsgSource("kmsg", None, {}), KmsgSource("syslog", None, {})
+    by_number, by_look = opened("kmsg", None, {}), opened("syslog", None, {})
     read_all(by_look)
     seen = parse_header(read_all(by_number)[-1])
     for _ in range(2 * ring_bytes // 900):
@@ -268,7 +287,7 @@ def test_a_reset_of_the_descriptor_is_survived() -> None:
 
 
 def test_a_link_to_a_console_is_not_taken_for_the_kernels_log() -> None:
-    source = KmsgSource("kmsg", "/dev/null", {})
+    source = opened("kmsg", "/dev/null", {})
     assert source.poll(NOW) == []
     assert not source.stats.up
     assert "/dev/null is not the kernel's log device" in source.stats.down_reason
@@ -281,7 +300,7 @@ def test_a_link_to_a_console_is_not_taken_for_the_kernels_log() -> None:
 @needs_syslog
 def test_syslog_and_the_device_tell_the_same_texts_at_the_same_times() -> None:
     def told_by(mode: Mode) -> list[tuple[int, int | None, bytes]]:
-        source = KmsgSource(mode, None, {})
+        source = opened(mode, None, {})
         lines = read_all(source)
         source.close()
         found = []
@@ -299,7 +318,7 @@ def test_syslog_and_the_device_tell_the_same_texts_at_the_same_times() -> None:
 @needs_device
 @needs_syslog
 def test_a_look_at_the_ring_gives_what_is_new_and_at_most_every_two_seconds(tag: bytes) -> None:
-    source = KmsgSource("syslog", None, {})
+    source = opened("syslog", None, {})
     read_all(source)
     say(tag + b" one\n" + tag + b" of the same microsecond")
     assert source.poll(NOW + 1.9) == []
@@ -315,16 +334,15 @@ def test_a_look_at_the_ring_gives_what_is_new_and_at_most_every_two_seconds(tag:
 @pytest.mark.parametrize("before", ["syslog", "kmsg"])
 def test_a_restart_in_this_mode_or_another_repeats_nothing(before: Mode, after: Mode, tag: bytes) -> None:
     stored: dict[str, str] = {}
-    first = KmsgSource(before, None, stored)
+    first = opened(before, None, stored)
     say(tag + b" one")
     assert sum(tag in line for line in read_all(first)) == 1
     commit(first, stored)
     first.close()
     say(tag + b" two")
-    second = KmsgSource(after, None, stored)
+    second = opened(after, None, stored)
     assert [unescape(line)[-4:-1] for line in read_all(second) if tag in line] == [b"two"]
     assert (second.stats.lost_records, second.stats.dropped) == (0, {})
-    second.close()
 
 
 WHAT_NOBODY_SEES = """
@@ -363,10 +381,9 @@ def append(path: Path, data: bytes, at: float = NOW) -> None:
     os.utime(path, (at, at))
 
 
-def test_a_file_is_read_from_its_beginning_and_followed(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_file_is_read_from_its_beginning_and_followed(log: Path) -> None:
     append(log, b"".join(RECORDS))
-    source = KmsgSource("auto", str(log), {}, boot_id=BOOT, boot_time=lambda: 5.0)
+    source = opened("auto", str(log), {}, boot_id=BOOT, boot_time=lambda: 5.0)
     [chunk] = source.poll(NOW + 1)
     assert (chunk.log, chunk.origin, chunk.path, chunk.boot_time) == (f"kmsg:{log}", BOOT, str(log), 5.0)
     assert chunk.data.splitlines(keepends=True) == [fold(record) for record in RECORDS]
@@ -374,13 +391,11 @@ def test_a_file_is_read_from_its_beginning_and_followed(tmp_path: Path) -> None:
     append(log, b"6,4,1000003,-;later\n", NOW + 2)
     [chunk] = source.poll(NOW + 3)
     assert (chunk.data, chunk.line, source.stats.lag_bytes) == (b"6,4,1000003,-;later\n", 4, 20)
-    source.close()
 
 
-def test_a_record_has_the_number_of_its_line_in_the_file(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_record_has_the_number_of_its_line_in_the_file(tmp_path: Path, log: Path) -> None:
     append(log, b"".join(RECORDS))
-    source = KmsgSource("auto", str(log), {}, boot_id=BOOT)
+    source = opened("auto", str(log), {}, boot_id=BOOT)
     [chunk] = source.poll(NOW + 1)
     assert chunk.numbers == (1, 4, 5)
     take_all(source, [chunk])
@@ -388,7 +403,7 @@ def test_a_record_has_the_number_of_its_line_in_the_file(tmp_path: Path) -> None
     source.close()
 
     append(log, b"6,4,1000003,-;after a restart\n", NOW + 2)
-    source = KmsgSource("auto", str(log), stored, boot_id=BOOT)
+    source = opened("auto", str(log), stored, boot_id=BOOT)
     [chunk] = source.poll(NOW + 3)
     assert chunk.numbers == (7,)
     take_all(source, [chunk])
@@ -396,24 +411,21 @@ def test_a_record_has_the_number_of_its_line_in_the_file(tmp_path: Path) -> None
     append(log, b"6,5,1000004,-;after a rotation\n", NOW + 4)
     chunks = [chunk for second in range(20) for chunk in source.poll(NOW + 5 + second)]
     assert chunks[0].numbers == (1,)
-    source.close()
 
 
 def test_a_record_of_a_fifo_has_no_line_number(tmp_path: Path) -> None:
     fifo = tmp_path / "kernel.fifo"
     os.mkfifo(fifo)
-    source = KmsgSource("auto", str(fifo), {}, boot_id=BOOT)
+    source = opened("auto", str(fifo), {}, boot_id=BOOT)
     source.poll(NOW)
     fifo.write_bytes(b"".join(RECORDS[1:]))
     [chunk] = source.poll(NOW + 0.1)
     assert chunk.numbers == (0,)
-    source.close()
 
 
-def test_a_record_waits_for_its_properties_but_not_for_long(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_record_waits_for_its_properties_but_not_for_long(log: Path) -> None:
     append(log, b"3,1,1000000,-;amdgpu: page fault\n")
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     assert source.poll(NOW) == []
     append(log, b" SUBSYSTEM=pci\n DEVICE=+pci:00", NOW)
     assert source.poll(NOW) == []
@@ -423,19 +435,16 @@ def test_a_record_waits_for_its_properties_but_not_for_long(tmp_path: Path) -> N
     append(log, b" DEVICE=+pci:too late\n6,2,1,-;next\n", NOW + 1)
     assert read_all(source, NOW + 2) == [b"6,2,1,-;next\n"]
     assert source.stats.dropped == {"orphan_property": 1}
-    source.close()
 
 
-def test_a_file_that_is_not_there_is_said_so_and_found_when_it_comes(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
-    source = KmsgSource("auto", str(log), {})
+def test_a_file_that_is_not_there_is_said_so_and_found_when_it_comes(log: Path) -> None:
+    source = opened("auto", str(log), {})
     assert source.poll(NOW) == []
     assert source.stats.down_reason.startswith("file: No such file or directory (make it a file")
     append(log, RECORDS[1])
     assert source.poll(NOW + 0.9) == []
     assert read_all(source, NOW + 1) == [RECORDS[1]]
     assert (source.stats.up, source.stats.down_reason) == (True, "")
-    source.close()
 
 
 def test_a_file_in_another_form_is_not_ready(tmp_path: Path) -> None:
@@ -443,7 +452,7 @@ def test_a_file_in_another_form_is_not_ready(tmp_path: Path) -> None:
     line = b"Nov 23 10:00:00 n17 kernel: [ 8123.4] NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n"
     append(log, line * 70)
     warnings: list[str] = []
-    source = KmsgSource("auto", str(log), {}, log=warnings.append)
+    source = opened("auto", str(log), {}, log=warnings.append)
     source.poll(NOW)
     source.poll(NOW + 10)
     assert not source.stats.up
@@ -453,7 +462,6 @@ def test_a_file_in_another_form_is_not_ready(tmp_path: Path) -> None:
     source.poll(NOW + 20)
     source.poll(NOW + 30)
     assert (source.stats.up, source.stats.down_reason) == (True, "")
-    source.close()
 
 
 @pytest.mark.parametrize(
@@ -470,51 +478,46 @@ def test_a_file_in_another_form_is_not_ready(tmp_path: Path) -> None:
 def test_one_kernel_line_in_text_form_is_enough_to_refuse_a_file(tmp_path: Path, line: bytes) -> None:
     log = tmp_path / "kern.log"
     append(log, RECORDS[1] + line)
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     source.poll(NOW)
     source.poll(NOW + 10)
     assert not source.stats.up
     assert "`mode: journal` without `path`" in source.stats.down_reason
-    source.close()
 
 
 @pytest.mark.parametrize("mode", ["auto", "file", "kmsg"])
 def test_a_file_in_text_form_is_refused_after_a_restart_too(tmp_path: Path, mode: Mode) -> None:
     log = tmp_path / "kern.log"
     append(log, b"Nov 26 16:04:39 gpu-7 kernel: NVRM: Xid (PCI:0000:3b:00): 79\n")
-    first = KmsgSource(mode, str(log), {})
+    first = opened(mode, str(log), {})
     read_all(first, NOW + 10)
     stored = {key: value for key, value in first.unsaved().items() if value is not None}
     first.close()
-    second = KmsgSource(mode, str(log), stored)
+    second = opened(mode, str(log), stored)
     assert read_all(second, NOW + 20) == []
     assert not second.stats.up
     append(log, RECORDS[1])
     assert read_all(second, NOW + 30) == [RECORDS[1]]
     assert second.stats.up
-    second.close()
 
 
-def test_a_record_that_is_cut_off_does_not_refuse_a_file(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_record_that_is_cut_off_does_not_refuse_a_file(log: Path) -> None:
     append(log, RECORDS[1] + b"3,1042,5678\n")
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     source.poll(NOW)
     source.poll(NOW + 10)
     assert source.stats.up
-    source.close()
 
 
 def test_a_folder_is_no_kernel_log(tmp_path: Path) -> None:
-    source = KmsgSource("file", str(tmp_path), {})
+    source = opened("file", str(tmp_path), {})
     assert source.poll(NOW) == []
     assert "is neither a file nor a FIFO" in source.stats.down_reason
 
 
-def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(tmp_path: Path, log: Path) -> None:
     append(log, RECORDS[0])
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     assert read_all(source, NOW + 1) == [fold(RECORDS[0])]
     append(log, RECORDS[1])
     log.rename(tmp_path / "kernel.log.1")
@@ -523,93 +526,81 @@ def test_a_rotated_file_is_read_to_its_end_and_then_the_new_one(tmp_path: Path) 
     assert read_all(source, NOW + 2) == []  # the writer may go on in the old one for a moment
     assert read_all(source, NOW + 3) + read_all(source, NOW + 4) == [fold(RECORDS[2])]
     assert (source.stats.rotations, source.stats.truncations) == (1, 0)
-    source.close()
 
 
-def test_a_truncated_file_is_read_from_its_new_beginning(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_truncated_file_is_read_from_its_new_beginning(log: Path) -> None:
     append(log, b"".join(RECORDS))
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     read_all(source, NOW + 1)
     log.write_bytes(b"6,4,1,-;new\n")
     os.utime(log, (NOW, NOW))
     assert read_all(source, NOW + 2) == [b"6,4,1,-;new\n"]
     assert (source.stats.rotations, source.stats.truncations) == (0, 1)
-    source.close()
 
 
 def test_a_file_that_was_replaced_or_cut_while_nobody_looked_is_read_from_its_beginning(tmp_path: Path) -> None:
     log, stored = tmp_path / "kernel.log", dict[str, str]()
     append(log, b"".join(RECORDS))
-    first = KmsgSource("file", str(log), stored)
+    first = opened("file", str(log), stored)
     read_all(first, NOW + 1)
     commit(first, stored)
     first.close()
     (tmp_path / "other").write_bytes(RECORDS[1])
     os.truncate(log, 0)
     append(log, RECORDS[2])
-    cut = KmsgSource("file", str(log), stored)
+    cut = opened("file", str(log), stored)
     assert read_all(cut, NOW + 1) == [fold(RECORDS[2])]
     assert (cut.stats.rotations, cut.stats.truncations) == (0, 1)
     (tmp_path / "other").rename(log)
-    replaced = KmsgSource("file", str(log), stored)
+    replaced = opened("file", str(log), stored)
     assert read_all(replaced, NOW + 1) == [RECORDS[1]]
     assert (replaced.stats.rotations, replaced.stats.truncations) == (1, 0)
-    cut.close()
-    replaced.close()
 
 
-def test_what_never_ends_is_cut_and_handed_on(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_what_never_ends_is_cut_and_handed_on(log: Path) -> None:
     append(log, b"x" * 200_000 + b"\n" + RECORDS[1])
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     lines = read_all(source, NOW + 1)
     assert b"".join(line[:-1] for line in lines[:-1]) == b"x" * 200_000
     assert max(map(len, lines)) < 100_000
     assert lines[-1] == RECORDS[1]
-    source.close()
 
 
-def test_no_more_is_read_than_the_pipeline_takes_at_once(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_no_more_is_read_than_the_pipeline_takes_at_once(log: Path) -> None:
     lines = [b"6,%d,1,-;%b\n" % (number, b"x" * 2000) for number in range(1500)]
     append(log, b"".join(lines))
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     source.poll(NOW + 1)
     [chunk] = source.poll(NOW + 2)
     assert (1 << 20) <= len(chunk.data) < (1 << 20) + 3000
     assert [(again.end, again.data == chunk.data) for again in source.poll(NOW + 3)] == [("quiet", True)]
     read = take_all(source, [chunk]) + read_all(source, NOW + 4) + read_all(source, NOW + 5)
     assert read == lines
-    source.close()
 
 
-def test_a_gap_in_a_file_is_loss_and_a_new_boot_in_it_is_none(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_gap_in_a_file_is_loss_and_a_new_boot_in_it_is_none(log: Path) -> None:
     append(log, b"6,5,1,-;a\n6,9,2,-;b\n6,0,0,-;Linux version\n6,1,1,-;c\n")
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     assert len(read_all(source, NOW + 1)) == 4
     assert source.stats.lost_records == 3
-    source.close()
 
 
 def test_a_fifo_neither_blocks_nor_ends_without_writers(tmp_path: Path) -> None:
     fifo = tmp_path / "kmsg"
     os.mkfifo(fifo)
-    source = KmsgSource("auto", str(fifo), {})
+    source = opened("auto", str(fifo), {})
     assert source.poll(NOW) == []
     assert source.stats.up
     for number in range(3):
         fifo.write_bytes(b"6,%d,1,-;line\n" % number)
         assert read_all(source, NOW + number) == []
         assert read_all(source, NOW + number + 0.5) == [b"6,%d,1,-;line\n" % number]
-    source.close()
 
 
 def test_a_fifo_wakes_the_daemon_for_news_and_again_when_they_have_settled(tmp_path: Path) -> None:
     fifo = tmp_path / "kmsg"
     os.mkfifo(fifo)
-    source = KmsgSource("auto", str(fifo), {})
+    source = opened("auto", str(fifo), {})
     source.poll(NOW)
     poll = select.poll()
     descriptor = source.fileno()
@@ -623,13 +614,11 @@ def test_a_fifo_wakes_the_daemon_for_news_and_again_when_they_have_settled(tmp_p
     assert poll.poll(5000)  # returns after 55 ms
     assert read_all(source, NOW + 0.055) == [RECORDS[1]]
     assert poll.poll(0) == []
-    source.close()
 
 
-def test_what_was_not_consumed_is_offered_again_with_what_is_new_and_when_it_is_quiet(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_what_was_not_consumed_is_offered_again_with_what_is_new_and_when_it_is_quiet(log: Path) -> None:
     append(log, b"6,1,1,-;a\n6,2,2,-;b\n")
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     [chunk] = source.poll(NOW + 1)
     source.advance(chunk.log, 10, 1)
     assert source.poll(NOW + 1.9) == []
@@ -640,13 +629,11 @@ def test_what_was_not_consumed_is_offered_again_with_what_is_new_and_when_it_is_
     assert (chunk.data, chunk.end) == (b"6,2,2,-;b\n6,3,3,-;c\n", "more")
     [chunk] = source.poll(NOW - 3600)  # somebody set the clock back
     assert chunk.end == "quiet"
-    source.close()
 
 
-def test_only_what_was_consumed_is_told_to_be_saved(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_only_what_was_consumed_is_told_to_be_saved(log: Path) -> None:
     append(log, b"6,1,1,-;a\n6,2,2,-;b\n")
-    source = KmsgSource("file", str(log), {})
+    source = opened("file", str(log), {})
     [chunk] = source.poll(NOW + 1)
     assert source.unsaved() == {}
     source.advance(chunk.log, 10, 1)
@@ -658,15 +645,12 @@ def test_only_what_was_consumed_is_told_to_be_saved(tmp_path: Path) -> None:
     assert list(source.unsaved()) == [chunk.log]
     source.saved()
     assert source.unsaved() == {}
-    source.close()
 
 
-def test_a_position_that_cannot_be_read_is_as_good_as_none(tmp_path: Path) -> None:
-    log = tmp_path / "kernel.log"
+def test_a_position_that_cannot_be_read_is_as_good_as_none(log: Path) -> None:
     append(log, RECORDS[1])
-    source = KmsgSource("file", str(log), {f"kmsg:{log}": '{"place": 7'})
+    source = opened("file", str(log), {f"kmsg:{log}": '{"place": 7'})
     assert read_all(source, NOW + 1) == [RECORDS[1]]
-    source.close()
 
 
 def numbered(first: int, last: int) -> list[bytes]:
@@ -682,7 +666,7 @@ class FileNode:
         self.lines: list[bytes] = []
         self.now = NOW
         self.written = 0
-        self.source = KmsgSource("file", str(self.log), self.stored)
+        self.source = opened("file", str(self.log), self.stored)
 
     def write(self, count: int) -> None:
         append(self.log, b"".join(numbered(self.written + 1, self.written + count)), self.now)
@@ -707,7 +691,7 @@ class FileNode:
 
     def start_again(self) -> None:
         self.source.close()
-        self.source = KmsgSource("file", str(self.log), self.stored)
+        self.source = opened("file", str(self.log), self.stored)
 
     def exact(self) -> None:
         self.look()
@@ -830,7 +814,7 @@ def test_a_new_file_that_cannot_be_opened_yet_costs_nothing(
 def test_a_fifo_that_is_made_again_is_read_on(tmp_path: Path) -> None:
     fifo = tmp_path / "kmsg"
     os.mkfifo(fifo)
-    source = KmsgSource("auto", str(fifo), {})
+    source = opened("auto", str(fifo), {})
     source.poll(NOW)
     fifo.write_bytes(RECORDS[1])
     fifo.unlink()
@@ -844,13 +828,12 @@ def test_a_fifo_that_is_made_again_is_read_on(tmp_path: Path) -> None:
         append(fifo, b"6,%d,1,-;line\n" % number, NOW + 10 * number)
         lines = [line for more in range(1, 4) for line in read_all(source, NOW + 10 * number + more)]
         assert lines == [b"6,%d,1,-;line\n" % number]
-    source.close()
 
 
 def test_what_was_taken_off_a_fifo_and_not_consumed_is_there_after_a_restart(tmp_path: Path) -> None:
     fifo, stored = tmp_path / "kmsg", dict[str, str]()
     os.mkfifo(fifo)
-    first = KmsgSource("auto", str(fifo), stored)
+    first = opened("auto", str(fifo), stored)
     first.poll(NOW)
     fifo.write_bytes(b"".join(RECORDS) + b"6,4,4,-;\xff\n6,5,5,-;half of")
     [chunk] = first.poll(NOW + 1)
@@ -859,14 +842,14 @@ def test_what_was_taken_off_a_fifo_and_not_consumed_is_there_after_a_restart(tmp
     first.close()
     commit(first, stored)
     keeper = os.open(fifo, os.O_RDWR)
-    second = KmsgSource("auto", str(fifo), stored)
+    second = opened("auto", str(fifo), stored)
     fifo.write_bytes(b" it\n")
     read = read_all(second, NOW + 2) + read_all(second, NOW + 3)
     assert lines[:1] + read == [fold(record) for record in RECORDS] + [b"6,4,4,-;\xff\n", b"6,5,5,-;half of it\n"]
     assert second.stats.lost_records == 0
     commit(second, stored)
     second.close()
-    third = KmsgSource("auto", str(fifo), stored)
+    third = opened("auto", str(fifo), stored)
     assert read_all(third, NOW + 4) == []
     third.close()
     os.close(keeper)
@@ -895,7 +878,7 @@ def test_however_a_file_is_written_and_the_daemon_killed_each_record_counts_once
         stored: dict[str, str] = {}
         counted: list[bytes] = []
         committed = 0
-        source = KmsgSource("file", str(log), stored)
+        source = opened("file", str(log), stored)
         for step, number in [*steps, ("write", len(unwritten))]:
             if step == "write":
                 append(log, unwritten[:number])
@@ -912,7 +895,7 @@ def test_however_a_file_is_written_and_the_daemon_killed_each_record_counts_once
             else:
                 source.close()
                 del counted[committed:]
-                source = KmsgSource("file", str(log), stored)
+                source = opened("file", str(log), stored)
         for now in (NOW + 1, NOW + 2, NOW + 3):
             counted += read_all(source, now)
         source.close()
@@ -929,7 +912,7 @@ def test_however_a_fifo_is_written_the_records_are_the_same(
     with tempfile.TemporaryDirectory() as folder:
         fifo = Path(folder, "kmsg")
         os.mkfifo(fifo)
-        source = KmsgSource("file", str(fifo), {})
+        source = opened("file", str(fifo), {})
         source.poll(NOW)
         lines = []
         while unwritten:
