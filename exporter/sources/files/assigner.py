@@ -74,9 +74,8 @@ class Assigner:
         status = self._status(path)
         if status is None:
             if path not in self._register.by_path and not filesystem.is_there(path):
-                self._read_missed_rotations(
-                    path, self._modified(path), now, None
-                )  # it was there, and has been moved on
+                # it was there, and has been moved on
+                self._read_missed_rotations(path, self._modified(path), now, None)
             return
         register, file = self._register, inode_of(status)
         owner = register.by_path.get(path)

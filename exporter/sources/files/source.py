@@ -1,8 +1,7 @@
 """Job logs in files: polled, with inotify as a hint; every line read once, through rotation, truncation and restarts.
 
-Sits between the parts: `discovery` says which paths are logs, `finding` whose file a path leads to, `resolver` where a
-log's bytes are, `tail` what of them is next, `offering` what of that the pipeline gets in a poll. Here is only when each
-of them is asked.
+Decides when the parts run: `discovery` finds the paths of logs, `assigner` the log of a path, `resolver` a log's bytes;
+`log` knows which bytes are next, and `offering` what the pipeline gets in a poll.
 A chunk's line numbers are those of the file, unless more than 64 MiB were skipped at the very first start: then
 they count from 1 there.
 """
@@ -32,6 +31,8 @@ from exporter.sources.files.watch import Hints, Watch
 from exporter.sources.node_jobs import NodeJobs
 
 RESCAN_SECONDS = 10.0
+IDLE_ROUND_SECONDS = 10.0  # in which every log is checked once
+UNWATCHED_CHECKS = 500  # a poll, where inotify does not report changes: 2.5 ms, and on most nodes all logs
 WALK_STEPS = 40  # of a walk in one poll: 20,000 entries or 1,000 folders, about 40 ms
 
 
@@ -81,15 +82,11 @@ class Walks:
             self._access.refusals.note(folder, "folder_vanished")
 
 
-IDLE_ROUND_SECONDS = 10.0  # in which every log is looked at once
-UNWATCHED_CHECKS = 500  # a poll, where inotify does not report changes: 2.5 ms, and on most nodes all logs
-
-
 class Rounds:
     """The logs of one register."""
 
     def __init__(self, register: Register) -> None:
-        self.active: dict[Log, None] = {}  # looked at in every poll; the longest not served first
+        self.active: dict[Log, None] = {}  # checked in every poll; the longest not served first
         self._register = register
         self._round: deque[Log] = deque()
         self._time = self._passed = 0.0  # in all, and since the last poll
@@ -104,8 +101,8 @@ class Rounds:
         self._time += self._passed
         return self._time
 
-    def take_in(self, time: float, now: float) -> None:
-        """Look at the logs that are new in the register, and at those that something was done to."""
+    def add_changed(self, time: float, now: float) -> None:
+        """Check the logs that are new in the register, and those that changed, in every poll."""
         for log in self._register.added:
             if not log.activity.changed:  # for how long? What is quiet for hours need not be looked at in every poll
                 log.mark_grown(min(time, time - (now - log.stat.modified / 1e9)))
@@ -115,7 +112,7 @@ class Rounds:
         self._register.changed.clear()
 
     def share(self, *, watched: bool) -> list[Log]:
-        """The logs that are due for a look. `watched`: inotify reports the changes of all of them."""
+        """The logs that are due for a check. `watched`: inotify reports the changes of all of them."""
         count = math.ceil(len(self._round) * min(1.0, self._passed / IDLE_ROUND_SECONDS))
         if not watched:
             count = max(count, min(len(self._round), UNWATCHED_CHECKS))
@@ -227,16 +224,16 @@ class FilesSource:
             log.close()
 
     def _apply_changes(self, time: float, now: float) -> None:
-        """Take in what the parts have done to logs and paths."""
+        """Check the queued paths again, and follow new and changed logs."""
         while self._register.unreadable_rows:
             self._access.refusals.note(self._register.unreadable_rows.pop(), "position_unreadable")
         for path, recheck in self._follower.rechecks.pop():
             with self._access.counting_errors(path):
                 self._assigner.recheck(path, recheck, time)
-        self._rounds.take_in(time, now)
+        self._rounds.add_changed(time, now)
 
     def _visit(self, hinted: Iterable[str], time: float) -> None:
-        """Look at the logs that move, at those that something was hinted of, and at a share of all others."""
+        """Check the active logs, those with a hint, and a share of all others."""
         others = self._rounds.share(watched=self.watch_mode == "inotify")
         others += [named for path in hinted if (named := self._register.by_path.get(path)) is not None]
         vacant: list[str] = []
