@@ -34,8 +34,8 @@ def test_a_log_that_was_dropped_takes_no_number_and_no_path() -> None:
     table = Checkpoints()
     log = followed(table, "/a")
     table.remove(log.origin)
-    table.place(log.origin, log.position)
-    table.call(log.origin, position("/a", called=("/b",)))
+    table.set_file(log.origin, log.position)
+    table.add_names(log.origin, position("/a", called=("/b",)))
     assert table.log_at(FILE) is None
     assert table.logs_of("/b") == []
 
