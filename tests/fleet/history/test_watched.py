@@ -14,7 +14,7 @@ from exporter.fleet.history.ingest import fill
 from exporter.fleet.history.schema import create
 from exporter.fleet.history.watched import DAY, IN_WINDOW, SHARE, roll_up_all
 from exporter.fleet.review import timeline
-from exporter.node import job_deaths
+from exporter.node import job_ends
 
 HOUR = 3600.0
 START = 20_000 * DAY
@@ -98,13 +98,13 @@ def test_a_store_of_the_second_version_takes_new_records(tmp_path: Path) -> None
 def test_each_outcome_that_a_node_records_of_a_failed_job_is_stored_and_has_words(tmp_path: Path) -> None:
     ends = [
         {"kind": "job_end", "node": "n1", "outcome": name, "job": {"id": str(n)}, "time": rfc3339(START + n)}
-        for n, name in enumerate(job_deaths.OUTCOMES)
+        for n, name in enumerate(job_ends.OUTCOMES)
     ]
     (tmp_path / "n.jsonl").write_text("".join(json.dumps(end) + "\n" for end in ends))
     with duckdb.connect() as db:
         create(db)
         fill(db, tmp_path, now=time.time())
         assert db.execute("SELECT outcome FROM job_ends ORDER BY time").fetchall() == [
-            (name,) for name in job_deaths.OUTCOMES
+            (name,) for name in job_ends.OUTCOMES
         ]
-    assert timeline.OUTCOMES.keys() == set(job_deaths.OUTCOMES)
+    assert timeline.OUTCOMES.keys() == set(job_ends.OUTCOMES)
