@@ -321,6 +321,38 @@ def test_fifty_thousand_entries_in_one_folder(torture: Torture) -> None:
     torture.exact()
 
 
+def test_times_to_come(followed: Followed) -> None:
+    torture, log = followed
+    for number in range(4):
+        torture.write(log, 20)
+        os.utime(log, (4e9 - number, 4e9 - number))
+        rotate(log)
+        torture.write(log, 70)
+    torture.exact()
+
+
+@needs_root
+@needs("setpriv")
+def test_a_folder_may_be_listed_now_and_then(begin: Begin) -> None:
+    torture = begin("**/*.log")
+    folder = torture.logs / "run"
+    folder.mkdir()
+    torture.node.wrap = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    torture.start()
+    log = torture.write(folder / "job.log", 20)
+    torture.all_counted()
+    for _ in range(3):
+        folder.chmod(0)
+        torture.write(log, 20)
+        rotate(log)
+        torture.write(log, 20)
+        torture.write(torture.logs / "other.log", 1)
+        eventually(lambda: sum(torture.counted()) >= sum(torture.written) - 40 or None)
+        folder.chmod(0o755)
+        torture.all_counted()
+    torture.exact()
+
+
 # -- its settings
 
 

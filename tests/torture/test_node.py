@@ -145,6 +145,17 @@ def test_one_and_the_same_line_thousands_of_times(torture: Torture) -> None:
     torture.exact()
 
 
+def test_names_of_files_by_the_thousand_make_no_series_42(torture: Torture) -> None:
+    """But for those of crashed jobs, of which `limits.job_series` has at most 50."""
+    torture.write(torture.logs / "job.log", 1)
+    torture.all_counted()
+    before = len(torture.node.get("/metrics").splitlines())
+    for number in range(1000):
+        torture.write(torture.logs / f"{'x' * 100}-{number}.log", 1)
+    torture.exact()
+    assert len(torture.node.get("/metrics").splitlines()) < before + 50 + 50
+
+
 def test_scrapes_during_reloads_42(followed: Followed) -> None:
     torture, log = followed
     stop = threading.Event()
