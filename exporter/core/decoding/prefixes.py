@@ -31,6 +31,9 @@ _TAG = r"(?:kern\.\w+ )?kernel(?:\[\d+\])?:"  # busybox adds the level
 _DELTA = r"(?: +<[ \d.]{1,24}>)?"  # dmesg --show-delta, journalctl -o short-delta
 # At most 31 years: ten digits are a time since 1970, as UCX prints it.
 _MONOTONIC = rf"\[ *(?P<mono>\d{{1,9}}\.\d{{6}}){_DELTA}\](?:\[ *[TC]\d+\])? ?"
+_MAX_BAR_LABEL = 100
+# A bar of tqdm: it ends without a newline, so the next message stands behind it.
+_PROGRESS_BAR = re.compile(r"[^|]{0,95}?\d{1,3}%\|[^|]{0,200}\| *[\d.]+[kMGTP]?/[\d.]+[kMGTP]? \[[^]]{0,200}\] ?(?=.)")
 _LEVEL = r"(?:emerg|alert|crit|err|warn(?:ing)?|notice|info|debug)"
 
 
@@ -202,6 +205,8 @@ def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
         if prefix.host:
             host = match.span("host")
         at = match.end()
+    if "%|" in text[at : at + _MAX_BAR_LABEL] and (bar := _PROGRESS_BAR.match(text, at)):
+        at = bar.end()
     return PrefixFields(at, time, None, rank, host)
 
 

@@ -424,3 +424,20 @@ def test_no_line_breaks_the_decoder(raw: bytes, format: LogFormat, source: Sourc
     assert record.time is None or 0 <= record.time < 4102444800  # until 2100, so that any calendar can say it
     formats.resembles_kernel_line(raw)
     prefixes.written_by_others(record.text)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (" 45%|####5     | 45/100 [00:12<?, ?it/s]Segmentation fault", "Segmentation fault"),
+        (
+            "Epoch 3:  45%|█ | 45/100 [00:12<00:15, 3.52it/s, loss=0.1]Traceback (most recent call last):",
+            "Traceback (most recent call last):",
+        ),
+        ("2026-03-04 11:24:01 x: 100%|█| 1.2G/1.2G [00:12<00:00] OSError: full", "OSError: full"),
+        ("100%|#| 5/5 [00:01<00:00]", "100%|#| 5/5 [00:01<00:00]"),
+        ("a 5%| of b", "a 5%| of b"),
+    ],
+)
+def test_the_text_of_a_line_begins_after_a_progress_bar(line: str, text: str) -> None:
+    assert job(line).text == text
