@@ -17,10 +17,9 @@ from exporter.core.diagnosis.incident_tracker import IncidentTracker
 from exporter.core.diagnosis.node_faults import fault_record
 from exporter.core.diagnosis.repeated_xids import RepeatedXids
 from exporter.core.model import UNKNOWN, Incident, Match, SourceKind
-from exporter.daemon.handover import Stored
+from exporter.daemon.handover import Keeper, Stored
 from exporter.daemon.ingest import Ingest
 from exporter.daemon.node_watch import NodeWatch
-from exporter.daemon.transaction import Keeper
 from exporter.metrics.counters import Counters
 from exporter.metrics.job_incidents import JobIncidents
 from exporter.metrics.series import possible_series

@@ -11,12 +11,11 @@ from exporter.config.plain import journal_folder
 from exporter.core.diagnosis import records
 from exporter.core.model import Match
 from exporter.daemon.casebook import Casebook
-from exporter.daemon.handover import Stored
+from exporter.daemon.handover import Keeper, Row, Stored
 from exporter.daemon.ingest import Ingest
 from exporter.daemon.metrics_snapshot import Exposures, Gauges, snapshot_of
 from exporter.daemon.node_watch import NodeWatch
 from exporter.daemon.pacing import CommitPace
-from exporter.daemon.transaction import Row, Transaction
 from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.outputs.manager import Outputs
@@ -66,9 +65,9 @@ class Committer:
         self._watch = watch
         self._warn = warn
         self._clock = clock
-        self._transaction = Transaction(state, counters, outbox)
+        self._moved: list[Row] = []
         from_start = bool(state.loaded.set_aside)
-        self._outputs = Outputs(watch.node, self.snapshot, counters, log, clock, from_start=from_start)
+        self.outputs = Outputs(watch.node, self.snapshot, counters, log, clock, from_start=from_start)
         self._exposures = Exposures()
         self._pace = CommitPace()
         self._last_commit = 0.0
@@ -77,16 +76,10 @@ class Committer:
     def use(self, config: Config, stored: Stored, moved: Sequence[Row]) -> None:
         """Apply settings. moved: rows of logs that another source reads from now on."""
         self._config = config
-        self._transaction.moved = [*moved]
+        self._moved = [*moved]
         self.journal = Journal(journal_folder(config), config.journal.max_bytes, self._first_line, self._before_drop)
-        self._outputs.use(config.outputs, self.journal, stored.get("outputs", {}))
+        self.outputs.use(config.outputs, self.journal, stored.get("outputs", {}))
         self.gauges.reload_time = self._clock()
-
-    def start_outputs(self) -> None:
-        self._outputs.start()
-
-    def stop_outputs(self) -> None:
-        self._outputs.stop()
 
     def snapshot(self) -> MetricsSnapshot:
         return self._snapshot
@@ -123,7 +116,7 @@ class Committer:
         if not self._state.in_place:
             self._warn("the state was deleted or replaced while in use; writing it anew. Stop gpufault before that")
         try:
-            self._transaction.commit(self._ingest.keepers() | self._casebook.keepers() | {"outputs": self._outputs})
+            self._store()
         except (OSError, sqlite3.Error, StateUnusable) as error:
             self.gauges.state_up = False
             self._snapshot = self._snapshot.with_value("gpufault_state_up", 0.0)  # what was counted since may be lost
@@ -133,6 +126,25 @@ class Committer:
         self._has_matches = self._is_urgent = False
         self.gauges.commit_time = self._last_commit = now
         self.publish()
+
+    def _store(self) -> None:
+        """Store all changes or none, so that each line is counted exactly once, whenever the process dies.
+
+        Raises OSError, sqlite3.Error, StateUnusable; the next commit then stores all of it.
+        """
+        keepers: dict[str, Keeper] = self._ingest.keepers() | self._casebook.keepers() | {"outputs": self.outputs}
+        changed = (
+            (space, name, value) for space, keeper in keepers.items() for name, value in keeper.unsaved().items()
+        )
+        rows, counters, records = [*self._moved, *changed], self._counters.unsaved(), self._outbox.uncommitted
+        if not (rows or counters or records) and self._state.in_place:
+            return
+        self._state.commit(rows, counters, records)
+        self._moved = []
+        for keeper in keepers.values():
+            keeper.saved()
+        self._counters.saved()
+        self._outbox.saved()
 
     def publish(self) -> None:
         """Show what has been committed: in /metrics and on the pages."""
@@ -147,7 +159,7 @@ class Committer:
             self._ingest,
             self._casebook,
             self._watch,
-            outputs=self._outputs.states(now),
+            outputs=self.outputs.states(now),
             exposures=self._exposures.of(self._watch.facts.facts, self._casebook.catalogue),
             job_incidents=self._casebook.jobs.values(now, self._config.limits.job_series),
             npd=self._config.outputs.npd,
@@ -158,7 +170,7 @@ class Committer:
         try:
             self._outbox.deliver(self.journal)
             self.gauges.journal_up = True
-            self._outputs.wake(self.journal.end)
+            self.outputs.wake(self.journal.end)
         except Exception as error:
             self.gauges.journal_up = False
             self._warn(f"journal cannot be written: {error}; records wait in the state file")
@@ -173,5 +185,5 @@ class Committer:
 
     def _before_drop(self, segment: int, path: Path) -> None:
         """Count the unsent incidents of a segment as lost, and commit, before it is deleted."""
-        self._outputs.before_drop(segment, path)
+        self.outputs.before_drop(segment, path)
         self.commit(self._clock())

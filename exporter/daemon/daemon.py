@@ -82,7 +82,7 @@ class Daemon:
         self.step()
         self.commit(self._clock())
         malloc_tuning.release_memory()
-        self.committer.start_outputs()
+        self.committer.outputs.start()
         self._log.info("watching", **{source.name: source.stats.down_reason or "up" for source in self.sources})
 
     def run(self, stop: threading.Event, *, after_round: Callable[[], None] = lambda: None) -> None:
@@ -132,7 +132,7 @@ class Daemon:
         self.casebook.add_heartbeat(now)
         self.commit(now)
         self.committer.deliver()
-        self.committer.stop_outputs()
+        self.committer.outputs.stop()
         self.ingest.end()
         self.commit(now)
         self.committer.journal.close()

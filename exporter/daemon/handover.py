@@ -1,4 +1,4 @@
-"""Moves stored positions to another source when sources are renamed, split, merged or reordered.
+"""Rows of the state file, and their move to another source when sources are renamed, split, merged or reordered.
 
 Without it, each of these logs would be read again from its beginning. Knows the form of the keys; opens no file.
 """
@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from exporter.daemon.transaction import Row
 from exporter.sources.files.checkpoints import split_origin
 from exporter.sources.files.discovery import Globs
 
+Row = tuple[str, str, str | None]  # space, name, and a value or None to remove it
 Stored = Mapping[str, Mapping[str, str]]
 
 _SPACE = "source "
 _OF_A_LOG = re.compile(r"(?:done:|paused:)?(?P<origin>/.*)", re.DOTALL)
+
+
+class Keeper(Protocol):
+    """A part of the daemon that has rows in the state file."""
+
+    def unsaved(self) -> Mapping[str, str | None]:
+        """Changes since `saved`: values by name, None for a row to remove."""
+
+    def saved(self) -> None:
+        """Record that all of `unsaved` has been committed."""
 
 
 def space_of(name: str) -> str:

@@ -12,9 +12,8 @@ from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.quarantine import Quarantined
 from exporter.core.model import Chunk, Match
 from exporter.daemon import handover, source_factory
-from exporter.daemon.handover import Stored
+from exporter.daemon.handover import Keeper, Row, Stored
 from exporter.daemon.pacing import PollScheduler, Sleep
-from exporter.daemon.transaction import Keeper, Row
 from exporter.metrics.counters import Counters
 from exporter.node.silent_jobs import SilentJobs
 from exporter.sources.base import Source, SourceStats

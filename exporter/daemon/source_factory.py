@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from exporter.config.accounts import uids_of
 from exporter.core.decoding import jobs
-from exporter.daemon.handover import Stored, handed_over, space_of
-from exporter.daemon.transaction import Row
+from exporter.daemon.handover import Row, Stored, handed_over, space_of
 from exporter.sources.base import Source
 from exporter.sources.boot import this_boot
 from exporter.sources.files.discovery import FilesSettings

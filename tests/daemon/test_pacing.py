@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import structlog
 
 from exporter.config.node import Config
 from exporter.daemon.daemon import Daemon
@@ -27,9 +25,7 @@ from exporter.daemon.pacing import (
     PollScheduler,
     Sleep,
 )
-from exporter.node.facts import NodeFacts
-from exporter.probes import Gathered
-from exporter.store.state import State
+from tests.support.daemons import finish, quiet_daemon
 from tests.support.matches import catalogue_of
 
 PACK = """
@@ -49,19 +45,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     config = Config.model_validate(
         {"state_dir": str(tmp_path / "state"), "sources": [files, {"kind": "kmsg", "path": str(tmp_path / "kmsg")}]}
     )
-    silent = structlog.wrap_logger(
-        structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-    )
-    facts = NodeFacts(config.facts, {}, lambda: Gathered(facts={}, failed={}, gpus=()))
-    state = State(config.state_dir)
-    one = Daemon(config, catalogue_of(PACK), state, node="n", log=silent, facts=facts)
-    yield one
-    one.finish()
-    state.close()
+    daemon = quiet_daemon(config, catalogue_of(PACK))
+    yield daemon
+    finish(daemon)
 
 
-def counted(daemon: Daemon, what: tuple[str, str, str]) -> float:
-    name, *labels = what
+def counted(daemon: Daemon, series: tuple[str, str, str]) -> float:
+    name, *labels = series
     families = {family.name: family.samples for family in daemon.snapshot().families}
     return families.get(name, {}).get(tuple(labels), 0.0)
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 
-import structlog
-
 from exporter.config import packs
 from exporter.config.node import Config
-from exporter.daemon.daemon import Daemon
-from exporter.node.facts import NodeFacts
-from exporter.probes import Gathered
-from exporter.store.state import State
+from tests.support.daemons import finish, quiet_daemon
 
 
 def test_a_silent_job_is_context_and_no_incident(tmp_path: Path) -> None:
@@ -26,14 +20,8 @@ def test_a_silent_job_is_context_and_no_incident(tmp_path: Path) -> None:
             "facts": {"processes": None},
         }
     )
-    quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
-    log = structlog.wrap_logger(structlog.PrintLogger(), wrapper_class=quiet)
-    state = State(config.state_dir)
     passed = 0.0
-    daemon = Daemon(
-        config, packs.load([]), state, node="n", log=log, clock=lambda: time.time() + passed,
-        facts=NodeFacts(config.facts, {}, lambda: Gathered(facts={}, failed={}, gpus=())),
-    )  # fmt: skip
+    daemon = quiet_daemon(config, packs.load([]), clock=lambda: time.time() + passed)
 
     def lines() -> float:
         families = {family.name: family.samples for family in daemon.snapshot().families}
@@ -47,5 +35,4 @@ def test_a_silent_job_is_context_and_no_incident(tmp_path: Path) -> None:
         assert lines() == (1.0 if passed >= 1900 else 0.0)
     incidents = {family.name: family.samples for family in daemon.snapshot().families}["gpufault_incidents_total"]
     assert not any(incidents.values())
-    daemon.finish()
-    state.close()
+    finish(daemon)

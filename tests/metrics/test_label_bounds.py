@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from exporter.config.node import Config
 from exporter.core.facts.gpus import Gpu
 from exporter.daemon.daemon import Daemon
-from exporter.node.facts import NodeFacts
 from exporter.probes import Gathered
-from exporter.store.state import State
+from tests.support.daemons import finish, quiet_daemon
 from tests.support.matches import catalogue_of
 
 PACK = r"""
@@ -48,23 +45,12 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
             }
         )
         gathered = Gathered(facts={}, failed={}, gpus=tuple(Gpu(pci=gpu) for gpu in gpus))
-        daemon = Daemon(
-            config,
-            catalogue_of(PACK),
-            State(config.state_dir),
-            node="n",
-            log=structlog.wrap_logger(
-                structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-            ),
-            facts=NodeFacts(config.facts, {}, lambda: gathered),
-        )
-        daemons.append(daemon)
-        return daemon
+        daemons.append(quiet_daemon(config, catalogue_of(PACK), gathered))
+        return daemons[-1]
 
     yield start
     for daemon in daemons:
-        daemon.finish()
-        daemon.state.close()
+        finish(daemon)
 
 
 def series(daemon: Daemon, name: str) -> dict[tuple[str, ...], float]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import structlog
 
 from exporter.config import packs
 from exporter.config.node import Config
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import Vendor
-from exporter.daemon.daemon import Daemon
 from exporter.metrics.series import possible_series
-from exporter.node.facts import NodeFacts
 from exporter.probes import Gathered
-from exporter.store.state import State
+from tests.support.daemons import finish, quiet_daemon
 from tests.support.matches import catalogue_of
 
 CATALOGUE = catalogue_of(r"""
@@ -67,18 +63,11 @@ def shown(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, set[str]]]:
             {"state_dir": str(tmp_path), "sources": [{"kind": "kmsg", "mode": "file", "path": "/dev/null"}]}
         )
         gathered = Gathered(facts=facts, failed={}, gpus=(Gpu(pci="0000:c1:00.0", vendor="amd"),))
-        state = State(config.state_dir)
-        log = structlog.wrap_logger(
-            structlog.PrintLogger(), wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-        )
-        daemon = Daemon(
-            config, CATALOGUE, state, node="n", log=log, facts=NodeFacts(config.facts, {}, lambda: gathered)
-        )
+        daemon = quiet_daemon(config, CATALOGUE, gathered)
         families = {
             family.name: {labels[0] for labels in family.samples if labels} for family in daemon.snapshot().families
         }
-        daemon.finish()
-        state.close()
+        finish(daemon)
         return families
 
     return show
