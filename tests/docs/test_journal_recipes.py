@@ -17,7 +17,7 @@ import duckdb
 import pytest
 
 from exporter.core.diagnosis.records import rfc3339
-from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.schema import create
 from tests.e2e.conftest import eventually
 from tests.support.programs import PATH, needs

@@ -24,7 +24,7 @@ from exporter.core.diagnosis.node_faults import fault_json
 from exporter.core.diagnosis.record_schema import KINDS, RefusedRecord, as_line, incident_of, parse
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import Moment
-from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.pulled import PullCursor, PulledPart, store_parts
 from exporter.fleet.history.schema import create
 from exporter.fleet.history.store import Store

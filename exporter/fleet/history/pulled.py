@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 
 import duckdb
 
-from exporter.fleet.history.ingest import finish, transaction
+from exporter.fleet.history.folder_ingest import finish, transaction
 from exporter.fleet.history.insert import add_gap, insert
 from exporter.fleet.history.retention import RAN
 

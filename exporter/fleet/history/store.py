@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from exporter.fleet.history import retention, schema
-from exporter.fleet.history.ingest import Ingested, fill, transaction
+from exporter.fleet.history.folder_ingest import Ingested, fill, transaction
 from exporter.fleet.history.insert import add_over_budget, limit_rows
 from exporter.fleet.history.retention import ServiceClock
 

@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 
 from exporter.fleet.history import schema
-from exporter.fleet.history.ingest import fill, set_horizon
+from exporter.fleet.history.folder_ingest import fill, set_horizon
 from exporter.fleet.history.insert import KIND, OTHER
 from exporter.fleet.history.journal_files import NothingToRead
 from exporter.fleet.history.store import EXPORTED

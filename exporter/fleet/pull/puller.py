@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import duckdb
 
 from exporter.config.pull import PullConfig
-from exporter.fleet.history.ingest import Ingested
+from exporter.fleet.history.folder_ingest import Ingested
 from exporter.fleet.history.pulled import (
     REFUSED_NAME,
     PulledPart,

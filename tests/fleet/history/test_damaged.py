@@ -14,8 +14,8 @@ import duckdb
 import pytest
 
 from exporter.cli.main import main
-from exporter.fleet.history import ingest, journal_files
-from exporter.fleet.history.ingest import fill
+from exporter.fleet.history import folder_ingest, journal_files
+from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.schema import create
 
 if sys.version_info >= (3, 14):
@@ -100,7 +100,7 @@ def test_a_damaged_file_takes_nothing_from_the_others(
             if path == str(bad):
                 raise error(5, "Input/output error")
 
-        monkeypatch.setattr(ingest, "whole_lines", lines)
+        monkeypatch.setattr(folder_ingest, "whole_lines", lines)
     with duckdb.connect() as db:
         create(db)
         fill(db, tmp_path, now=NOW)

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from exporter.fleet.history import insert, schema
-from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.insert import ROWS, VALUES
 from exporter.fleet.history.journal_files import NoSuchFolder
 from exporter.fleet.history.retention import FOLDER_SECONDS, count_running, prune
@@ -241,7 +241,7 @@ def test_rows_and_cursor_are_stored_together_or_not_at_all(tmp_path: Path, monke
         def fail(*_: object) -> None:
             raise RuntimeError("killed here")
 
-        monkeypatch.setattr("exporter.fleet.history.ingest._put_cursors", fail)
+        monkeypatch.setattr("exporter.fleet.history.folder_ingest._put_cursors", fail)
         with pytest.raises(RuntimeError):
             fill(db, tmp_path / "j", now=NOW)
         monkeypatch.undo()

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from exporter.core.diagnosis.records import rfc3339
-from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.schema import create
 from exporter.fleet.history.watched import DAY, IN_WINDOW, SHARE, roll_up_all
 from exporter.fleet.review import timeline

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from exporter.core.diagnosis.records import rfc3339
-from exporter.fleet.history.ingest import fill
+from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.schema import create
 from exporter.fleet.observations import Window
 from exporter.fleet.review.values import Title
