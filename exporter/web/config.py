@@ -13,10 +13,28 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from exporter.core.text.problems import Document, InvalidInput, LocatedError
 from exporter.core.text.validation import validation_problems
-from exporter.web.bcrypt_hash import bcrypt_cost
-from exporter.web.cipher_suites import CIPHER_SUITES
+from exporter.web.users import bcrypt_cost
 
 TlsVersion = Literal["TLS12", "TLS13"]
+
+# Go's names of cipher suites (crypto/tls.CipherSuites()) to OpenSSL's. Those of TLS 1.3 are accepted but have no effect:
+# neither Go nor Python's ssl can select among them.
+CIPHER_SUITES = {
+    "TLS_AES_128_GCM_SHA256": "",
+    "TLS_AES_256_GCM_SHA384": "",
+    "TLS_CHACHA20_POLY1305_SHA256": "",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+}
+CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 
 # Each step doubles the time: cost 14 takes 1.6 s, and passwords are checked one at a time.
 MAX_BCRYPT_COST = 14
@@ -160,7 +178,7 @@ class WebConfig(_Section):
     )
 
     @model_validator(mode="after")
-    def _known_administrators(self) -> Self:
+    def _check_administrators(self) -> Self:
         has_certificates = self.tls_server_config is not None and self.tls_server_config.client_ca_file is not None
         for at, name in enumerate(self.administrators):
             if name not in self.basic_auth_users and not has_certificates:

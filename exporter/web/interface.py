@@ -60,7 +60,10 @@ class RecentIncident:
             log=location_of(record),
             line=record["text"],
             because=(
-                *(evidence_text(each["what"], each["value"], each["why"]) for each in record["evidence"]),
+                *(
+                    evidence_text(evidence["what"], evidence["value"], evidence["why"])
+                    for evidence in record["evidence"]
+                ),
                 *collective_texts(record.get("collectives", ())),
             ),
             late=record["late"],

@@ -101,26 +101,30 @@ def landing_page(
         impaired=first_few(impaired),
         hints=first_few(overview.hints),
         telemetry_path=telemetry_path,
-        faults=[_fault_row(each, title) for each in overview.faults],
+        faults=[_fault_row(fault, title) for fault in overview.faults],
         causes=[
             (_named(cause, title) if cause != UNKNOWN else "cause unknown", f"{count:,}")
             for cause, count in overview.causes
         ],
-        sources=[_source_row(each) for each in overview.sources],
+        sources=[_source_row(source) for source in overview.sources],
         heads=("Time (UTC)", "Crash", "Because of", "Where", *(("Line",) if with_lines else ()), "What to do"),
         incidents=[
-            _incident_row(each, title, with_lines=with_lines)
-            for each in sorted(overview.incidents, key=lambda each: -each.time)
+            _incident_row(incident, title, with_lines=with_lines)
+            for incident in sorted(overview.incidents, key=lambda incident: -incident.time)
         ],
         at_risk=[(_named(cause, title),) for cause in overview.at_risk],
         with_lines=with_lines,
     )
 
 
-def explanation_page(name: str, found: Explanation, title: Callable[[str], str]) -> str:
+def explanation_page(name: str, explanation: Explanation, title: Callable[[str], str]) -> str:
     """The page of a signature or root cause as HTML."""
     return render(
-        "explanation.html", [], name=name, found=found, related=[_named(each, title) for each in found.related]
+        "explanation.html",
+        [],
+        name=name,
+        explanation=explanation,
+        related=[_named(id_, title) for id_ in explanation.related],
     )
 
 
@@ -154,34 +158,34 @@ def with_code(text: str) -> Markup:
 
 
 def render(template: str, folders: Sequence[Path], **values: Any) -> str:
-    """Render a template from `folders` or from our own templates."""
-    return _environment(*folders, TEMPLATES).get_template(template).render(values)
+    """Render a template from `folders` or from our own templates. Redacts every value, so that none can show a secret."""
+    return _redacting_environment(*folders, TEMPLATES).get_template(template).render(values)
 
 
 @cache
-def _environment(*folders: Path) -> Environment:
-    """Templates of these folders. Imports jinja2 at the first use, to save memory in a daemon whose page nobody opens."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+def _redacting_environment(*folders: Path) -> Environment:
     from markupsafe import Markup
 
     def finalize(value: object) -> object:
-        """Redacts every value of every template before it is escaped, so that no template can show a secret."""
         if isinstance(value, Markup):
             return value
         if isinstance(value, datetime):
             return Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{:%Y-%m-%d %H:%M:%S}</time>').format(value, value)
         return printable(redact(str(value)))
 
-    environment = Environment(
-        loader=FileSystemLoader(folders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=finalize,
-        auto_reload=False,
-    )
-    environment.globals["with_code"] = with_code
-    environment.globals["style"] = Markup(_STYLE)  # noqa: S704 - a constant of this file
-    return environment
+    made = environment(folders, finalize)
+    made.globals |= {"with_code": with_code, "style": Markup(_STYLE)}  # noqa: S704 - a constant of this file
+    return made
+
+
+def environment(folders: Sequence[Path], finalize: Callable[[Any], object], **options: Any) -> Environment:
+    """The templates of these folders, escaped and strict. Imports jinja2 here: a daemon whose page nobody opens needs none."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    return Environment(
+        loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined, finalize=finalize, auto_reload=False,
+        **options,
+    )  # fmt: skip
 
 
 def utc(time: float) -> datetime:
@@ -193,10 +197,17 @@ def _fault_row(fault: Fault, title: Callable[[str], str]) -> tuple[object, ...]:
     from markupsafe import Markup
 
     since = fault.openings[-1] if fault.openings else fault.time
-    what: object = _named(fault.signature, title)
+    crash: object = _named(fault.signature, title)
     if fault.root_cause != UNKNOWN:
-        what = Markup("{}: {}").format(what, _named(fault.root_cause, title))
-    return utc(since), what, fault.gpu or "", ACTION_WORDS[fault.action], f"{fault.times}", with_code(fault.remediation)
+        crash = Markup("{}: {}").format(crash, _named(fault.root_cause, title))
+    return (
+        utc(since),
+        crash,
+        fault.gpu or "",
+        ACTION_WORDS[fault.action],
+        f"{fault.times}",
+        with_code(fault.remediation),
+    )
 
 
 def _source_row(source: SourceState) -> tuple[object, ...]:
@@ -210,8 +221,8 @@ def _incident_row(incident: RecentIncident, title: Callable[[str], str], *, with
     cause: object = "cause unknown" if incident.root_cause == UNKNOWN else _named(incident.root_cause, title)
     if incident.verdict in VERDICTS:
         cause = Markup('{} <span class="tag {}">{}</span>').format(cause, incident.verdict, incident.verdict)
-    for each in _first_reasons(incident.because) if with_lines else ():
-        cause = Markup('{}<br><span class="note">{}</span>').format(cause, printable(redact(clipped(each))))
+    for reason in _first_reasons(incident.because) if with_lines else ():
+        cause = Markup('{}<br><span class="note">{}</span>').format(cause, printable(redact(clipped(reason))))
     job = [f"job {clipped(incident.job)}"] if incident.job and with_lines else []
     where = [*job, f"GPU {incident.gpu}" if incident.gpu else "", clipped(incident.log) if with_lines else ""]
     line = (clipped(incident.line),) if with_lines else ()

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.requests import Request
+
 AUTHENTICATED, EVERYONE = "authenticated", "everyone"  # values of --web.readers
 CLIENT = "gpufault.client"  # in a request's scope, set by the guard
 TRANSPORT = "gpufault.transport"  # in the state of a request's scope: the transport of its connection
@@ -50,3 +52,12 @@ def client_of(scope: Mapping[str, Any]) -> Client:
     """The client of a request, as the guard has found it."""
     client: Client = scope.get(CLIENT, NOBODY)
     return client
+
+
+def is_from_web_page(request: Request) -> bool:
+    """Whether a browser sends the request on behalf of a page. Browsers send Origin with each POST.
+
+    None of our pages changes anything. So our own origin is refused too: it may be a foreign name that resolves to this
+    host (DNS rebinding).
+    """
+    return "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"

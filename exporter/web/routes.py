@@ -13,14 +13,12 @@ from exporter.core.text.phrases import printable
 from exporter.core.text.problems import InvalidInput, Problem
 from exporter.core.text.redact import hide_secrets, redact
 from exporter.metrics.exposition import Exposition
-from exporter.web.faults import fault_routes
-from exporter.web.incidents import incidents
+from exporter.web.faults_api import fault_routes
+from exporter.web.incidents_api import incidents
 from exporter.web.interface import NodeView, ServiceView
-from exporter.web.journal import journal_routes
-from exporter.web.node_check import node_check
+from exporter.web.journal_api import journal_routes
 from exporter.web.page import SCRIPT, explanation_page, first_few, landing_page
-from exporter.web.readers import AUTHENTICATED_ONLY, HOW_TO_CHANGE, Readers, client_of
-from exporter.web.requests import is_from_web_page
+from exporter.web.readers import AUTHENTICATED_ONLY, HOW_TO_CHANGE, Readers, client_of, is_from_web_page
 
 
 def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED_ONLY) -> Router:
@@ -35,10 +33,10 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
 
     async def explained(request: Request) -> Response:
         name = request.path_params["name"]
-        found = view.explanation(name)
-        if found is None:
+        explanation = view.explanation(name)
+        if explanation is None:
             return _text([f"no signature or root cause {name!r}"], 404)
-        return HTMLResponse(explanation_page(name, found, view.title))
+        return HTMLResponse(explanation_page(name, explanation, view.title))
 
     async def script(_: Request) -> Response:
         headers = {"Cache-Control": "private, max-age=300"}
@@ -49,7 +47,6 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
         Route("/static/node.js", script),
         Route("/signatures/{name}", explained),
         Route("/api/v1/incidents", incidents(view, readers)),
-        Route("/api/v1/node-check", node_check(view)),
         *fault_routes(view),
         *journal_routes(view, readers),
     ]
@@ -59,8 +56,8 @@ def router(view: NodeView, telemetry_path: str, readers: Readers = AUTHENTICATED
 def service_router(view: ServiceView, telemetry_path: str, pages: Sequence[Route]) -> Router:
     """The paths that all services share (metrics, health, reload), and a service's own pages. Raises InvalidInput."""
     if not re.fullmatch(r"/[\w./~-]*", telemetry_path, re.ASCII):
-        what = "not a path; use letters, digits and -._~/ such as /metrics"
-        raise InvalidInput([Problem("--web.telemetry-path", 1, 1, telemetry_path, what)])
+        problem = "not a path; use letters, digits and -._~/ such as /metrics"
+        raise InvalidInput([Problem("--web.telemetry-path", 1, 1, telemetry_path, problem)])
     exposition = Exposition(view.snapshot)
 
     async def metrics(request: Request) -> Response:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import socket
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +21,12 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from exporter.core.text.phrases import printable
 from exporter.core.text.problems import InvalidInput, Problem
+from exporter.process.rate_limited_log import RateLimitedLog
 from exporter.web import control_socket
 from exporter.web.active_config import ActiveConfig
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, ConnectionSlots
-from exporter.web.errors import redirect_errors
 from exporter.web.guard import Guard
 from exporter.web.tls import certificate_filter
 from exporter.web.tls_connection import TlsConnection
@@ -34,6 +38,8 @@ BACKLOG = 1024  # connections that the kernel queues; a client retries a dropped
 # takes the lock, the wait starts again. With Python's 5 ms, a scrape of a busy daemon waited some fifty times, up to 1 s.
 SWITCH_SECONDS = 0.0002
 NO_DESCRIPTOR_SECONDS = 0.1  # without a free descriptor accept() fails at once, so wait before the next call
+MAX_ERROR_CHARS = 400  # an error may quote what a client sent
+_LOGGERS = ("asyncio", "uvicorn.error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +158,8 @@ def _listen(addresses: Sequence[str]) -> list[socket.socket]:
         for sock in sockets:
             sock.close()
         reason = str(error.strerror).partition(" (while")[0]  # create_server adds the address, as a tuple
-        what = f"cannot listen on {address}: {reason}; free it or set another --web.listen-address"
-        raise OSError(error.errno, what) from None
+        message = f"cannot listen on {address}: {reason}; free it or set another --web.listen-address"
+        raise OSError(error.errno, message) from None
     return sockets
 
 
@@ -166,8 +172,8 @@ def _listen_at(host_port: str) -> socket.socket:
     host = host.strip("[]")
     if host in ("", "::") and socket.has_dualstack_ipv6():  # as in Go's net.Listen, and so in node_exporter
         return socket.create_server(("", int(port)), family=socket.AF_INET6, dualstack_ipv6=True)
-    found = socket.getaddrinfo(host or "0.0.0.0", int(port), type=socket.SOCK_STREAM)  # noqa: S104  # user's choice
-    family, _, _, _, address = found[0]
+    choices = socket.getaddrinfo(host or "0.0.0.0", int(port), type=socket.SOCK_STREAM)  # noqa: S104  # user's choice
+    family, _, _, _, address = choices[0]
     return socket.create_server(address, family=family)
 
 
@@ -229,3 +235,25 @@ class _Server(uvicorn.Server):
         return TlsConnection(
             settings.context, connection, certificate_filter(settings.tls.client_allowed_sans if settings.tls else [])
         )
+
+
+def redirect_errors(log: Callable[[str], None]) -> None:
+    """Log errors of asyncio and uvicorn as one short line each, rate limited, since clients may cause them."""
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [_OneLineHandler(RateLimitedLog(log, time.monotonic))]
+        logger.propagate = False
+
+
+class _OneLineHandler(logging.Handler):
+    def __init__(self, log: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage().partition("\n")[0]
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)[-1:]
+            message += "".join(f" at {frame.filename}:{frame.lineno}" for frame in frames) + f": {error!r}"
+        self._log(f"web server: {printable(message)[:MAX_ERROR_CHARS]}; please report it")

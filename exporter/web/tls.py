@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from exporter.core.text.problems import LocatedError
 from exporter.store.safe_open import read_start
-from exporter.web.cipher_suites import CIPHER_SUITES, CURVES
 
 if TYPE_CHECKING:
     from exporter.web.config import TlsConfig
@@ -25,6 +24,8 @@ _VERIFY = {
 
 def server_context(config: TlsConfig, folder: Path) -> ssl.SSLContext:
     """The TLS context for new connections; file names are relative to `folder`. Raises LocatedError at the wrong key."""
+    from exporter.web.config import CIPHER_SUITES, CURVES  # here: pydantic takes much memory
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[config.min_version]
     context.maximum_version = _VERSIONS[config.max_version]

@@ -12,13 +12,12 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import re
 import secrets
 import weakref
 from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
-
-from exporter.web.bcrypt_hash import bcrypt_cost
 
 BCRYPT_BYTES = 72  # bcrypt ignores the rest of a password; htpasswd and Go's package truncate it too
 
@@ -26,6 +25,15 @@ BCRYPT_BYTES = 72  # bcrypt ignores the rest of a password; htpasswd and Go's pa
 # connections stays free for clients whose password is verified already.
 MAX_PENDING = 64
 MAX_SHARED = 32  # requests that wait for a pending check of the same name and password
+
+# Only two bits of the salt's last character count. If another one is set, Python's bcrypt raises at each check.
+_BCRYPT = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}", re.ASCII)
+
+
+def bcrypt_cost(hashed: str) -> int | None:
+    """The cost of a bcrypt hash; None if the text is not a bcrypt hash."""
+    match = _BCRYPT.fullmatch(hashed)
+    return int(match["cost"]) if match else None
 
 
 class Decision(Enum):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from exporter.process.rate_limited_log import MAX_PER_MINUTE
-from exporter.web.errors import MAX_CHARS, redirect_errors
+from exporter.web.serving import MAX_ERROR_CHARS, redirect_errors
 from tests.web.serving import ADMINISTRATOR, Node, ask, serving
 
 LOGGERS = [logging.getLogger(name) for name in ("asyncio", "uvicorn.error")]
@@ -41,7 +41,7 @@ def test_an_error_is_one_line_that_says_where_it_was_raised(said: list[str]) -> 
 
 def test_a_line_is_short_and_printable_whatever_the_client_sent(said: list[str]) -> None:
     fail("\x1b[2J\u202e" + "y" * 100_000)
-    assert all(line.isprintable() and len(line) < MAX_CHARS + 50 for line in said)
+    assert all(line.isprintable() and len(line) < MAX_ERROR_CHARS + 50 for line in said)
 
 
 def test_a_flood_of_errors_is_rate_limited(said: list[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.store.journal import segment_path
 from exporter.web.active_config import ActiveConfig
-from exporter.web.incidents import PUBLIC
+from exporter.web.incidents_api import PUBLIC
 from exporter.web.readers import Readers
 from tests.web.serving import ADMINISTRATOR, Node, ask, serving
 from tests.web.test_active_config import TLS, USERS, VERIFIED, Site, as_user

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from exporter.core.authoring.explanation import explanation_of
@@ -17,7 +17,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.review.titles import titles_of
-from exporter.web.page import with_code
+from exporter.web.page import environment, with_code
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATIC = Path(__file__).parent / "static"
@@ -36,21 +36,12 @@ def render(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, auto_reload=False, trim_blocks=True,
-        lstrip_blocks=True, finalize=_shown,
-    )  # fmt: skip
-    environment.filters |= {
-        "time": time_of,
-        "count": count,
-        "clip": clip,
-        "log": redact,
-        "segment": segment,
-        "code": with_code,
-        "lines": multiline,
-        "breakable": breakable,
-    }
-    return environment
+    made = environment([TEMPLATES], _shown, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {
+        "time": time_of, "count": count, "clip": clip, "log": redact, "segment": segment, "code": with_code,
+        "lines": multiline, "breakable": breakable,
+    }  # fmt: skip
+    return made
 
 
 def _shown(value: Any) -> Markup | str:

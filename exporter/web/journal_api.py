@@ -46,8 +46,8 @@ def journal_routes(view: NodeView, readers: Readers) -> Sequence[Route]:
         return answer
 
     def segments(request: Request) -> Response:
-        found = [{"segment": number, "bytes": size} for number, size in list_segments(view.journal_folder)]
-        text = line({"node": view.overview().node, "segments": found})
+        rows = [{"segment": number, "bytes": size} for number, size in list_segments(view.journal_folder)]
+        text = line({"node": view.overview().node, "segments": rows})
         return _entity(request, text.encode(), "application/json")
 
     def segment(request: Request) -> Response:
@@ -87,7 +87,7 @@ def _entity(request: Request, body: bytes, content_type: str) -> Response:
     zipped = bool(gzip_accepted(request.headers.get("accept-encoding", "")))
     if zipped:
         headers |= {"ETag": f'"{tag}-gzip"', "Content-Encoding": "gzip"}
-    tags = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if headers["ETag"] in tags or "*" in tags:
         return Response(status_code=304, headers={k: v for k, v in headers.items() if k != "Content-Encoding"})
     data = gzip.compress(body, compresslevel=1, mtime=0) if zipped else body
