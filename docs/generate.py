@@ -22,7 +22,7 @@ from exporter.core.catalogue.pack_files import schema as schema_of
 from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.facts import process
 from exporter.core.facts.driver_answer import DRIVER_FACTS
-from exporter.fleet.service.metrics import METRICS as FLEET_METRICS
+from exporter.fleet.service.fleet_metrics import METRICS as FLEET_METRICS
 from exporter.kubernetes.condition_service import METRICS as CONDITION_METRICS
 from exporter.metrics.counters import METRICS, Metric
 from exporter.probes import FACTS, PROBES

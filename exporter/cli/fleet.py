@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.history.store import Store
     from exporter.fleet.pull.puller import Puller
     from exporter.fleet.service.answers import router
+    from exporter.fleet.service.fleet_service import FleetService
     from exporter.fleet.service.html import Titles
-    from exporter.fleet.service.service import FleetService
     from exporter.process.own_log import start_logging
     from exporter.web.serving import serve
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from exporter.fleet.observations import Window
-    from exporter.fleet.review.values import AlertQuality, Overview, Title
+    from exporter.fleet.review.contents import AlertQuality, Review, Title
 
 
 DESCRIPTION = (
@@ -81,9 +81,9 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.report.steps import carried_over
     from exporter.fleet.results import stored_findings
     from exporter.fleet.results.to_json import to_json
+    from exporter.fleet.review.contents import titles_of
     from exporter.fleet.review.from_counts import NOTE, fill_from_counts
-    from exporter.fleet.review.overview import overview
-    from exporter.fleet.review.titles import titles_of
+    from exporter.fleet.review.window_review import review_of
     from exporter.fleet.statistics.correlation import correlate, remember
 
     if not options.journal and not options.prometheus:
@@ -110,9 +110,9 @@ def run(options: argparse.Namespace) -> int:
             remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
         correlation = to_json(correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue)))
         titles = titles_of(catalogue)
-        review = overview(db, loaded.window, correlation, titles, compare=options.compare == "previous")
+        review = review_of(db, loaded.window, correlation, titles, compare=options.compare == "previous")
         if correlated is not None and review.before is not None:
-            before = overview(db, review.before, to_json(correlated), titles, compare=False)
+            before = review_of(db, review.before, to_json(correlated), titles, compare=False)
             review = replace(review, actions=carried_over(review, before))
         if options.prometheus:
             review = replace(review, alerts=_alerts(options, db, loaded.window))
@@ -130,7 +130,7 @@ def _alerts(options: argparse.Namespace, db: DuckDBPyConnection, window: Window)
     from exporter.fleet.input.prometheus_alerts import SELECTOR, alerts, are_rules_loaded
     from exporter.fleet.input.prometheus_api import NoAnswer
     from exporter.fleet.review.alert_quality import alert_quality
-    from exporter.fleet.review.values import AlertQuality
+    from exporter.fleet.review.contents import AlertQuality
 
     api = fleet_options.api_of(options)
     try:
@@ -147,10 +147,10 @@ def _alerts(options: argparse.Namespace, db: DuckDBPyConnection, window: Window)
 
 
 def _rendered(
-    form: str, table: str, review: Overview, titles: Mapping[str, Title], notes: tuple[str, ...]
+    form: str, table: str, review: Review, titles: Mapping[str, Title], notes: tuple[str, ...]
 ) -> str:  # fmt: skip
     from exporter.fleet.report.document import as_csv, as_json
-    from exporter.fleet.report.html import as_html
+    from exporter.fleet.report.html_report import as_html
     from exporter.fleet.report.markdown import as_markdown
 
     if form == "json":
@@ -226,9 +226,9 @@ def _check_delivery(options: argparse.Namespace) -> None:
         raise flags.UsageError("--delivery.link: is not an http:// or https:// address")
 
 
-def _deliver(options: argparse.Namespace, review: Overview, markdown: str, page: str) -> None:
+def _deliver(options: argparse.Namespace, review: Review, markdown: str, page: str) -> None:
     """Send it to every receiver, whatever the others answer. Raises NotDelivered, UsageError, OSError."""
-    from exporter.fleet.report.messages import email_message, slack_payload
+    from exporter.fleet.report.markdown import email_message, slack_payload
 
     failed = []
     link = options.delivery_link or ""

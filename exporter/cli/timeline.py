@@ -19,7 +19,7 @@ from exporter.cli.options import moment, seconds
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue
-    from exporter.fleet.review.timeline import Happening
+    from exporter.fleet.review.event_timeline import Happening
 
 DESCRIPTION = (
     "Lists the incidents, failed jobs, node faults, reboots, changed facts and silences of a node, or the incidents of a "
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.fleet.review.timeline import of_job, of_node
+    from exporter.fleet.review.event_timeline import of_job, of_node
     from exporter.fleet.window import Window
 
     catalogue, folder = packs.load(flags.pack_folders(options)), Path(options.journal)

@@ -15,7 +15,7 @@ from exporter.cli.main import main
 from exporter.config import packs
 from exporter.demo import review_case, review_crashes
 from exporter.fleet.history.store import Store
-from exporter.fleet.service.status import FleetStatus
+from exporter.fleet.service.refresh import FleetStatus
 from tests.fleet.service.test_pages import View
 
 DAY = 86400.0

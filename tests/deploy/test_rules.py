@@ -117,5 +117,5 @@ def test_another_group_reads_a_record_of_five_minutes_only_over_a_range() -> Non
 
 
 def fleet_metrics() -> set[str]:
-    telemetry = pytest.importorskip("exporter.fleet.service.metrics", reason="needs the service of the fleet")
+    telemetry = pytest.importorskip("exporter.fleet.service.fleet_metrics", reason="needs the service of the fleet")
     return set(telemetry.METRICS)

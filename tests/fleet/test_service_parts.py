@@ -12,9 +12,8 @@ from exporter.cli.main import main
 from exporter.config.fleet import load
 from exporter.fleet.pull.status import PullCounts
 from exporter.fleet.results.labels import ratio, sure
-from exporter.fleet.service.metrics import METRICS, bounded, snapshot_of
-from exporter.fleet.service.refresh import arguments
-from exporter.fleet.service.status import FleetStatus
+from exporter.fleet.service.fleet_metrics import METRICS, bounded, snapshot_of
+from exporter.fleet.service.refresh import FleetStatus, arguments
 from exporter.metrics.exposition import Exposition
 
 FINDING: dict[str, Any] = {

@@ -31,7 +31,7 @@ from exporter.fleet.history.store import Store
 from exporter.fleet.input.journals import load
 from exporter.fleet.pull.step import clean
 from exporter.fleet.service.lists import LISTS
-from exporter.fleet.service.status import FleetStatus
+from exporter.fleet.service.refresh import FleetStatus
 from exporter.kubernetes.condition import condition_of
 from exporter.kubernetes.events import events_of, to_create
 from exporter.kubernetes.node_report import parse_report

@@ -15,7 +15,7 @@ MAX_GROUPS, MAX_CELLS = 64, 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class NodeGroup:
     """A rack, or another place: its name, and the name and count of each node in it."""
 
     name: str
@@ -23,7 +23,7 @@ class Group:
 
 
 def heat_map(
-    title: str, groups: Sequence[Group], *, unit: str, verdict: str = "infrastructure", width: float = 720.0
+    title: str, groups: Sequence[NodeGroup], *, unit: str, verdict: str = "infrastructure", width: float = 720.0
 ) -> str:
     """Columns of cells, wrapped to the width. Groups and cells beyond the limits are counted in the description."""
     if not any(group.cells for group in groups):
@@ -59,8 +59,8 @@ def heat_map(
             ]
     rest = f"; {len(groups) - MAX_GROUPS} more groups not shown" if len(groups) > MAX_GROUPS else ""
     worst = max(shown, key=lambda group: sum(count for _, count in group.cells))
-    what = f"{unit}, darker is more, at most {largest:,}; most in {worst.name[:60]}{rest}"
-    return chart("heat-map", width, ((len(shown) - 1) // across + 1) * block, title, what, *inside)
+    description = f"{unit}, darker is more, at most {largest:,}; most in {worst.name[:60]}{rest}"
+    return chart("heat-map", width, ((len(shown) - 1) // across + 1) * block, title, description, *inside)
 
 
 def _cell(tooltip: str, x: float, y: float, width: float, height: float, class_: str, step: int | None = None) -> str:

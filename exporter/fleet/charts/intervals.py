@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.fleet.charts.scales import decades, on_log, times
-from exporter.fleet.charts.svg import CHARACTER, RIGHT, chart, colour, element, empty, label, words
+from exporter.fleet.charts.svg import (
+    CHARACTER,
+    RIGHT,
+    chart,
+    colour,
+    decades,
+    element,
+    empty,
+    label,
+    on_log,
+    times,
+    words,
+)
 from exporter.fleet.results.labels import ratio as written
 
 ROW = 26.0
@@ -23,42 +34,44 @@ class Interval:
     verdict: str = "unclear"
 
 
-def forest(title: str, found: Sequence[Interval], *, width: float = 720.0) -> str:
+def forest(title: str, intervals: Sequence[Interval], *, width: float = 720.0) -> str:
     """One row each: the interval as a line, the ratio as a dot, its number at the right. An arrow ends what is cut."""
-    if not found:
+    if not intervals:
         return empty("forest", width, title, "no findings")
-    names = min(width * 0.42, 340.0, max(len(each.name) for each in found) * CHARACTER + 8)
+    names = min(width * 0.42, 340.0, max(len(interval.name) for interval in intervals) * CHARACTER + 8)
     begin, end = names + 12, width - 60
-    bounds = decades(min(each.low for each in found), max((each.high or 1e3) for each in found))
-    bottom = len(found) * ROW + 6
+    bounds = decades(min(interval.low for interval in intervals), max((interval.high or 1e3) for interval in intervals))
+    bottom = len(intervals) * ROW + 6
     inside = _axis(bounds, begin, end, bottom)
-    for row, each in enumerate(found):
+    for row, interval in enumerate(intervals):
         y = row * ROW + 15
-        low, high = on_log(each.low, bounds, begin, end), on_log(each.high or bounds[-1], bounds, begin, end)
+        low, high = on_log(interval.low, bounds, begin, end), on_log(interval.high or bounds[-1], bounds, begin, end)
         inside += [
-            label(names, y + 4, each.name, room=names, anchor=RIGHT, class_="strong"),
-            element("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {colour(each.verdict)}"),
-            *_arrow(each, bounds, high, y),
+            label(names, y + 4, interval.name, room=names, anchor=RIGHT, class_="strong"),
+            element("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {colour(interval.verdict)}"),
+            *_arrow(interval, bounds, high, y),
         ]
-        if each.value is not None:
-            at = on_log(each.value, bounds, begin, end)
-            inside.append(element("circle", cx=at, cy=y, r=4.5, class_=colour(each.verdict)))
-        inside.append(label(width - 4, y + 4, f"{written(each.value)}×", room=56, anchor=RIGHT, class_="strong"))
-    what = "; ".join(f"{each.name[:60]}: {described(each)}" for each in found[:5])
-    return chart("forest", width, bottom + 22, title, what, *inside)
+        if interval.value is not None:
+            at = on_log(interval.value, bounds, begin, end)
+            inside.append(element("circle", cx=at, cy=y, r=4.5, class_=colour(interval.verdict)))
+        inside.append(label(width - 4, y + 4, f"{written(interval.value)}×", room=56, anchor=RIGHT, class_="strong"))
+    description = "; ".join(f"{interval.name[:60]}: {described(interval)}" for interval in intervals[:5])
+    return chart("forest", width, bottom + 22, title, description, *inside)
 
 
-def described(each: Interval) -> str:
+def described(interval: Interval) -> str:
     """`6.2× (4.1 to 9.5)`."""
-    return f"{written(each.value)}× ({written(each.low)} to {written(each.high)})"
+    return f"{written(interval.value)}× ({written(interval.low)} to {written(interval.high)})"
 
 
-def event_study(title: str, found: Sequence[Interval], *, changed_at: int, width: float = 720.0) -> str:
+def event_study(title: str, intervals: Sequence[Interval], *, changed_at: int, width: float = 720.0) -> str:
     """Rate ratios by time around a change: `found` in order of time, the change before the one numbered `changed_at`."""
-    if not found:
+    if not intervals:
         return empty("event-study", width, title)
     left, right, top, bottom = 48.0, width - 8, 22.0, 220.0
-    bounds = decades(max(min(each.low for each in found), 0.1), max((each.high or 1e2) for each in found))
+    bounds = decades(
+        max(min(interval.low for interval in intervals), 0.1), max((interval.high or 1e2) for interval in intervals)
+    )
     inside = []
     for tick in bounds:
         y = on_log(tick, bounds, bottom, top)
@@ -67,28 +80,28 @@ def event_study(title: str, found: Sequence[Interval], *, changed_at: int, width
             element("line", x1=left, x2=right, y1=y, y2=y, class_=line),
             label(left - 6, y + 4, times(tick), room=left, anchor=RIGHT),
         ]
-    step = (right - left) / len(found)
+    step = (right - left) / len(intervals)
     every = max(int(52 / step) + 1, 1)
-    for i, each in enumerate(found):
+    for i, interval in enumerate(intervals):
         x = left + (i + 0.5) * step
-        low, high = on_log(each.low, bounds, bottom, top), on_log(each.high or bounds[-1], bounds, bottom, top)
-        group = [element("line", x1=x, x2=x, y1=low, y2=high, class_=f"interval {colour(each.verdict)}")]
-        if each.value is not None:
-            y = on_log(each.value, bounds, bottom, top)
-            group.append(element("circle", cx=x, cy=y, r=4.5, class_=colour(each.verdict)))
-        inside.append(element("g", element("title", words(f"{each.name[:100]}: {described(each)}")), *group))
+        low, high = on_log(interval.low, bounds, bottom, top), on_log(interval.high or bounds[-1], bounds, bottom, top)
+        group = [element("line", x1=x, x2=x, y1=low, y2=high, class_=f"interval {colour(interval.verdict)}")]
+        if interval.value is not None:
+            y = on_log(interval.value, bounds, bottom, top)
+            group.append(element("circle", cx=x, cy=y, r=4.5, class_=colour(interval.verdict)))
+        inside.append(element("g", element("title", words(f"{interval.name[:100]}: {described(interval)}")), *group))
         if i % every == 0:
-            inside.append(label(x, bottom + 18, each.name, room=52, anchor="middle"))
+            inside.append(label(x, bottom + 18, interval.name, room=52, anchor="middle"))
     at = left + changed_at * step
     inside += [
         element("line", x1=at, x2=at, y1=top - 6, y2=bottom, class_="mark"),
         label(at + 5, top - 8, "the change", room=80, class_="strong"),
     ]
-    before, after = found[:changed_at], found[changed_at:]
-    what = (
+    before, after = intervals[:changed_at], intervals[changed_at:]
+    description = (
         f"before the change {', '.join(map(described, before[-3:]))}; after it {', '.join(map(described, after[:3]))}"
     )
-    return chart("event-study", width, bottom + 26, title, what, *inside)
+    return chart("event-study", width, bottom + 26, title, description, *inside)
 
 
 def _axis(bounds: Sequence[float], begin: float, end: float, bottom: float) -> list[str]:
@@ -102,7 +115,7 @@ def _axis(bounds: Sequence[float], begin: float, end: float, bottom: float) -> l
     return out
 
 
-def _arrow(each: Interval, bounds: Sequence[float], x: float, y: float) -> list[str]:
-    if each.high is not None and each.high <= bounds[-1]:
+def _arrow(interval: Interval, bounds: Sequence[float], x: float, y: float) -> list[str]:
+    if interval.high is not None and interval.high <= bounds[-1]:
         return []
-    return [element("path", d=f"M{x:.1f} {y - 4:.1f}l6 4l-6 4z", class_=colour(each.verdict))]
+    return [element("path", d=f"M{x:.1f} {y - 4:.1f}l6 4l-6 4z", class_=colour(interval.verdict))]

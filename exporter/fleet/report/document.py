@@ -14,7 +14,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.review.values import AlertQuality, Deaths, Overview, Totals
+from exporter.fleet.review.contents import AlertQuality, Deaths, Review, Totals
 from exporter.fleet.statistics.ratio import Ratio
 
 VERSION = 2  # 2: alerts
@@ -27,39 +27,39 @@ FROM_CORRELATION = {  # table of the report: field of the correlation
 TABLES = ("causes", "novelties", "unrecognised", "silent_nodes", "over_time", *FROM_CORRELATION, "alerts")
 
 
-def to_json(found: Overview) -> dict[str, Any]:
+def to_json(review: Review) -> dict[str, Any]:
     """The whole review. `null` is what is not known, or has no bound."""
     return {
         "kind": "fleet_review",
         "version": VERSION,
         "gpufault": __version__,
-        "window": _window(found.window),
-        "compared_with": _window(found.before) if found.before else None,
-        "verdict": found.sentence,
-        "nodes": found.nodes,
-        "exposure": found.exposure,
-        "totals": _totals(found.totals),
-        "totals_before": _totals(found.totals_before) if found.totals_before else None,
-        "change": _ratio(found.change),
-        "failed_jobs": _deaths(found.deaths),
+        "window": _window(review.window),
+        "compared_with": _window(review.before) if review.before else None,
+        "verdict": review.sentence,
+        "nodes": review.nodes,
+        "exposure": review.exposure,
+        "totals": _totals(review.totals),
+        "totals_before": _totals(review.totals_before) if review.totals_before else None,
+        "change": _ratio(review.change),
+        "failed_jobs": _deaths(review.deaths),
         "causes": [
             {
                 "kind": c.kind, "id": c.id, "title": c.title, "verdict": c.verdict, "incidents": c.incidents,
                 "nodes": c.nodes, "jobs": c.jobs, "lost_gpu_hours": c.lost_gpu_hours, "incidents_before": c.before,
                 "change": _ratio(c.change), "trend": list(c.trend), "remediation": c.remediation,
             }
-            for c in found.causes
+            for c in review.causes
         ],
         "over_time": [
-            {"start": rfc3339(found.over_time.edges[i]), **{name: counts[i] for name, counts in found.over_time.by_verdict}}
-            for i in range(len(found.over_time.edges) - 1)
+            {"start": rfc3339(review.over_time.edges[i]), **{name: counts[i] for name, counts in review.over_time.by_verdict}}
+            for i in range(len(review.over_time.edges) - 1)
         ],
         "novelties": [
             {
                 "signature": n.signature, "title": n.title, "verdict": n.verdict, "incidents": n.incidents,
                 "nodes": n.nodes, "first": rfc3339(n.first), "quiet_seconds": n.quiet_seconds,
             }
-            for n in found.novelties
+            for n in review.novelties
         ],
         "unrecognised": [
             {
@@ -67,23 +67,23 @@ def to_json(found: Overview) -> dict[str, Any]:
                 "first": rfc3339(u.first), "last": rfc3339(u.last), "new": u.is_new, "example": redact(u.examples[0]),
                 "path": redact(u.path), "line": u.line,
             }
-            for u in found.unrecognised
+            for u in review.unrecognised
         ],
-        "silent_nodes": [{"node": s.node, "last_seen": rfc3339(s.last_seen)} for s in found.silent],
-        "actions": [{"what": each.what, "open": each.is_open} for each in found.actions],
-        "alerts": _alerts(found.alerts),
-        "correlation": found.correlation,
+        "silent_nodes": [{"node": s.node, "last_seen": rfc3339(s.last_seen)} for s in review.silent],
+        "actions": [{"what": action.what, "open": action.is_open} for action in review.actions],
+        "alerts": _alerts(review.alerts),
+        "correlation": review.correlation,
     }  # fmt: skip
 
 
-def as_json(found: Overview) -> str:
+def as_json(review: Review) -> str:
     """JSON text. Control and bidirectional characters are escaped."""
-    return json.dumps(to_json(found), indent=1, allow_nan=False) + "\n"
+    return json.dumps(to_json(review), indent=1, allow_nan=False) + "\n"
 
 
-def as_csv(found: Overview, table: str) -> str:
+def as_csv(review: Review, table: str) -> str:
     """One of TABLES, with a header. Lists are joined by `; `. No cell is a formula."""
-    data = to_json(found)
+    data = to_json(review)
     field = FROM_CORRELATION.get(table)
     rows = data[table] if field is None else (data["correlation"] or {}).get(field, [])
     if table == "alerts":
@@ -101,7 +101,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping) and value.keys() != {"fact", "value"}:
-            out |= {f"{name}_{inner}": each for inner, each in value.items()}
+            out |= {f"{name}_{inner}": inner_value for inner, inner_value in value.items()}
         else:
             out[name] = value
     return out
@@ -115,34 +115,34 @@ def _cell(value: Any) -> str | int | float:
     if isinstance(value, Mapping):
         value = "=".join(map(str, value.values())) if {"fact", "value"} == value.keys() else json.dumps(value)
     elif isinstance(value, Sequence) and not isinstance(value, str):
-        value = "; ".join("" if each is None else str(_cell(each)) for each in value)
+        value = "; ".join("" if part is None else str(_cell(part)) for part in value)
     text = printable(value.replace("\n", " ").replace("\r", " "))[:MAX_CELL]
     return f"'{text}" if text.lstrip().startswith(FORMULA) else text
 
 
-def _totals(found: Totals) -> dict[str, Any]:
+def _totals(totals: Totals) -> dict[str, Any]:
     return {
-        "incidents": found.incidents,
-        "origins": found.origins,
-        "nodes_crashed": found.nodes_crashed,
-        "jobs": found.jobs,
-        "without_cause": found.without_cause,
-        "lost_gpu_hours": found.lost_gpu_hours,
-        "exposure_hours": round(found.hours, 4),
+        "incidents": totals.incidents,
+        "origins": totals.origins,
+        "nodes_crashed": totals.nodes_crashed,
+        "jobs": totals.jobs,
+        "without_cause": totals.without_cause,
+        "lost_gpu_hours": totals.lost_gpu_hours,
+        "exposure_hours": round(totals.hours, 4),
     }
 
 
-def _alerts(found: AlertQuality | None) -> dict[str, Any] | None:
-    if found is None:
+def _alerts(alerts: AlertQuality | None) -> dict[str, Any] | None:
+    if alerts is None:
         return None
     return {
-        "missing": redact(found.missing) or None,
-        "pages": found.pages,
-        "tickets": found.tickets,
-        "notes": found.notes,
-        "pages_justified": found.pages_justified,
-        "pages_not_justified": found.pages_not_justified,
-        "median_seconds_to_page": found.seconds_to_page,
+        "missing": redact(alerts.missing) or None,
+        "pages": alerts.pages,
+        "tickets": alerts.tickets,
+        "notes": alerts.notes,
+        "pages_justified": alerts.pages_justified,
+        "pages_not_justified": alerts.pages_not_justified,
+        "median_seconds_to_page": alerts.seconds_to_page,
         "by_alert": [
             {
                 "alert": row.name, "kind": row.kind, "fired": row.fired, "justified": row.justified,
@@ -150,23 +150,23 @@ def _alerts(found: AlertQuality | None) -> dict[str, Any] | None:
                 "firing_seconds": row.firing_seconds, "median_firing_seconds": row.median_seconds,
                 "median_seconds_from_crash": row.seconds_from_crash,
             }
-            for row in found.rows
+            for row in alerts.rows
         ],
     }  # fmt: skip
 
 
-def _deaths(found: Deaths | None) -> dict[str, int] | None:
-    if found is None:
+def _deaths(deaths: Deaths | None) -> dict[str, int] | None:
+    if deaths is None:
         return None
-    return {"explained": found.explained, "unrecognised": found.unrecognised, "no_line": found.no_line}
+    return {"explained": deaths.explained, "unrecognised": deaths.unrecognised, "no_line": deaths.no_line}
 
 
-def _ratio(found: Ratio | None) -> dict[str, float | None] | None:
-    if found is None:
+def _ratio(ratio: Ratio | None) -> dict[str, float | None] | None:
+    if ratio is None:
         return None
     return {
         name: round(value, 4) if math.isfinite(value) else None
-        for name, value in (("rate_ratio", found.value), ("low", found.low), ("high", found.high))
+        for name, value in (("rate_ratio", ratio.value), ("low", ratio.low), ("high", ratio.high))
     }
 
 

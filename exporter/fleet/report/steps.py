@@ -8,57 +8,57 @@ from typing import Any
 from exporter.core.text.phrases import counted
 from exporter.fleet.report.wording import conditions, safe
 from exporter.fleet.results.labels import clipped
-from exporter.fleet.review.values import Action, Overview
+from exporter.fleet.review.contents import Action, Review
 
 MOST = 6
 FINDINGS, CAUSES, BAD = 3, 2, 3
 
 
-def next_steps(found: Overview) -> list[str]:
+def next_steps(review: Review) -> list[str]:
     """A few imperative sentences, with numbers."""
-    correlation = found.correlation or {}
+    correlation = review.correlation or {}
     out: list[str] = []
-    if bad := [each for each in correlation.get("lemons", ()) if each["kind"] == "node"]:
-        names = ", ".join(safe(each["name"], 60) for each in bad[:3])
+    if bad := [node for node in correlation.get("lemons", ()) if node["kind"] == "node"]:
+        names = ", ".join(safe(node["name"], 60) for node in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         out.append(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.")
-    if found.silent:
-        out.append(f"Find out why {counted(len(found.silent), 'node')} sent nothing for a day.")
+    if review.silent:
+        out.append(f"Find out why {counted(len(review.silent), 'node')} sent nothing for a day.")
     out += [
-        f"{conditions(each)}: {safe(step, 400)}"
-        for each in correlation.get("findings", ())[:FINDINGS]
-        if (step := step_of(each))
+        f"{conditions(finding)}: {safe(step, 400)}"
+        for finding in correlation.get("findings", ())[:FINDINGS]
+        if (step := step_of(finding))
     ]
-    if new := [each for each in found.unrecognised if each.is_new]:
+    if new := [crash for crash in review.unrecognised if crash.is_new]:
         out.append(f"Begin a signature for {counted(len(new), 'new unrecognised crash', 'new unrecognised crashes')}.")
     out += [
-        safe(f"{each.title}: {each.remediation}", 300)
-        for each in found.causes[:CAUSES]
-        if each.incidents and each.remediation
+        safe(f"{cause.title}: {cause.remediation}", 300)
+        for cause in review.causes[:CAUSES]
+        if cause.incidents and cause.remediation
     ]
     return list(dict.fromkeys(out))[:MOST]
 
 
-def carried_over(found: Overview, before: Overview) -> tuple[Action, ...]:
+def carried_over(review: Review, before: Review) -> tuple[Action, ...]:
     """What the window before asked for, and whether this one still shows the reason. Whether anybody acted is not known."""
-    crashed = {each.id for each in found.causes if each.incidents}
-    findings = {_key(each) for each in (found.correlation or {}).get("findings", ())}
-    bad = {each["name"] for each in (found.correlation or {}).get("lemons", ())}
+    crashed = {cause.id for cause in review.causes if cause.incidents}
+    findings = {_key(finding) for finding in (review.correlation or {}).get("findings", ())}
+    bad = {node["name"] for node in (review.correlation or {}).get("lemons", ())}
     earlier = before.correlation or {}
     out = [
-        Action(what=f"{conditions(each)}: {safe(step, 400)}", is_open=_key(each) in findings)
-        for each in earlier.get("findings", ())[:FINDINGS]
-        if (step := step_of(each))
+        Action(what=f"{conditions(finding)}: {safe(step, 400)}", is_open=_key(finding) in findings)
+        for finding in earlier.get("findings", ())[:FINDINGS]
+        if (step := step_of(finding))
     ]
     out += [
-        Action(what=safe(f"{each.title}: {each.remediation}", 300), is_open=each.id in crashed)
-        for each in before.causes[:CAUSES]
-        if each.incidents and each.remediation
+        Action(what=safe(f"{cause.title}: {cause.remediation}", 300), is_open=cause.id in crashed)
+        for cause in before.causes[:CAUSES]
+        if cause.incidents and cause.remediation
     ]
     out += [
-        Action(what=f"Drain and test {safe(each['name'], 60)}.", is_open=each["name"] in bad)
-        for each in earlier.get("lemons", ())[:BAD]
-        if each["kind"] == "node"
+        Action(what=f"Drain and test {safe(node['name'], 60)}.", is_open=node["name"] in bad)
+        for node in earlier.get("lemons", ())[:BAD]
+        if node["kind"] == "node"
     ]
     return tuple(out)
 

@@ -11,10 +11,16 @@ from exporter.core.text.phrases import counted, printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import LEAST, clipped, ratio
-from exporter.fleet.review.sentence import changed
-from exporter.fleet.review.timeline import duration
-from exporter.fleet.review.values import AlertQuality, Deaths
+from exporter.fleet.review.contents import AlertQuality, Deaths
+from exporter.fleet.review.event_timeline import duration
+from exporter.fleet.review.window_review import changed
 from exporter.fleet.statistics.ratio import Ratio
+
+ROLLOUT_VERDICTS = {  # how the correlator judged a rollout
+    "tested": "compared with nodes not changed yet",
+    "follows_crashes": "not judged: the changes follow crashes (repairs)",
+    "no_controls": "not judged: no nodes to compare with",
+}
 
 
 def safe(text: str, most: int | None = None) -> str:
@@ -25,39 +31,39 @@ def safe(text: str, most: int | None = None) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def deaths_of(found: Deaths) -> str:
+def deaths_of(deaths: Deaths) -> str:
     """How many failed jobs the logs explain."""
-    share = f"{100 * found.explained / found.jobs:.0f}%"
-    parts = [f"{share} of {counted(found.jobs, 'failed job')} have a line that a signature knows"]
-    parts += [f"{found.unrecognised:,} unrecognised"] if found.unrecognised else []
-    parts += [f"{found.no_line:,} without any line"] if found.no_line else []
+    share = f"{100 * deaths.explained / deaths.jobs:.0f}%"
+    parts = [f"{share} of {counted(deaths.jobs, 'failed job')} have a line that a signature knows"]
+    parts += [f"{deaths.unrecognised:,} unrecognised"] if deaths.unrecognised else []
+    parts += [f"{deaths.no_line:,} without any line"] if deaths.no_line else []
     return ", ".join(parts)
 
 
-def alerts_of(found: AlertQuality | None) -> str:
+def alerts_of(alerts: AlertQuality | None) -> str:
     """How many alerts fired and how good the pages were, or why that is not known."""
-    if found is None:
+    if alerts is None:
         return "not known; add --prometheus URL to see which alerts fired"
-    if found.missing and not found.rows:
-        return f"not known; {safe(found.missing, 200)}"
+    if alerts.missing and not alerts.rows:
+        return f"not known; {safe(alerts.missing, 200)}"
     judged = [
-        f"{count:,} {what}"
-        for count, what in ((found.pages_justified, "justified"), (found.pages_not_justified, "not justified"))
+        f"{count:,} {judgement}"
+        for count, judgement in ((alerts.pages_justified, "justified"), (alerts.pages_not_justified, "not justified"))
         if count
     ]
-    text = counted(found.pages, "page") + (f" ({', '.join(judged)})" if judged else "")
-    text += f", {counted(found.tickets, 'ticket')}"
-    if found.seconds_to_page is not None:
-        text += f"; {duration(found.seconds_to_page)} from the first crash to the page (median)"
-    worst = max(found.rows, key=lambda row: row.not_justified, default=None)
+    text = counted(alerts.pages, "page") + (f" ({', '.join(judged)})" if judged else "")
+    text += f", {counted(alerts.tickets, 'ticket')}"
+    if alerts.seconds_to_page is not None:
+        text += f"; {duration(alerts.seconds_to_page)} from the first crash to the page (median)"
+    worst = max(alerts.rows, key=lambda row: row.not_justified, default=None)
     if worst is not None and worst.not_justified:
         text += f"; most often without a crash: {safe(worst.name, 60)} ({worst.not_justified:,} of {worst.fired:,})"
-    return text + (f"; incomplete: {safe(found.missing, 200)}" if found.missing else "")
+    return text + (f"; incomplete: {safe(alerts.missing, 200)}" if alerts.missing else "")
 
 
 def at_risk(correlation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The reasons that put nodes at risk, except those with hardly a crash expected."""
-    return [each for each in correlation.get("exposed", ()) if each["expected_7d"] >= LEAST]
+    return [reason for reason in correlation.get("exposed", ()) if reason["expected_7d"] >= LEAST]
 
 
 def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
@@ -65,8 +71,8 @@ def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
     reasons = at_risk(correlation)
     if not reasons:
         return None
-    most = max(reasons, key=lambda each: each["count"])
-    named = {node for each in reasons for node in each["nodes"]}
+    most = max(reasons, key=lambda reason: reason["count"])
+    named = {node for reason in reasons for node in reason["nodes"]}
     others = f" and {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
     return max(most["count"], len(named)), safe(most["because"], 60) + others
 
@@ -89,14 +95,14 @@ def dates(window: Window) -> str:
 
 def stamp(time: float) -> str:
     """`20 Nov 06:41Z`."""
-    found = datetime.fromtimestamp(time, UTC)
-    return f"{found.day} {found:%b %H:%MZ}"
+    date = datetime.fromtimestamp(time, UTC)
+    return f"{date.day} {date:%b %H:%MZ}"
 
 
-def times(each: Mapping[str, Any]) -> str:
+def times(finding: Mapping[str, Any]) -> str:
     """A finding's rate ratio and interval: `6.2 (4.1 to 9.5)`."""
-    low, high = ratio(each["rate_ratio_low"]), ratio(each["rate_ratio_high"])
-    return f"{ratio(each['rate_ratio'])} ({low} to {high})"
+    low, high = ratio(finding["rate_ratio_low"]), ratio(finding["rate_ratio_high"])
+    return f"{ratio(finding['rate_ratio'])} ({low} to {high})"
 
 
 def change_of(change: Ratio | None) -> str:
@@ -109,12 +115,12 @@ def rate_of(change: Ratio) -> str:
     return "new" if math.isinf(change.value) else f"{(change.value - 1) * 100:+.0f}%".replace("-", "−")
 
 
-def together(each: Mapping[str, Any]) -> str:
+def together(finding: Mapping[str, Any]) -> str:
     """The facts of a finding, with those that the data cannot distinguish: `nccl 2.26.2, or torch 2.8.0`."""
-    others = each["facts"][1:]
+    others = finding["facts"][1:]
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     apart = f", or {', '.join(map(fact, others[:2]))}{more} (not separable)" if others else ""
-    return conditions(each) + apart
+    return conditions(finding) + apart
 
 
 def interval_of(change: Ratio | None) -> str:
@@ -125,12 +131,12 @@ def interval_of(change: Ratio | None) -> str:
     return f"95% interval {low} to {high}%".replace("-", "−")
 
 
-def fact(each: Mapping[str, Any]) -> str:
+def fact(condition: Mapping[str, Any]) -> str:
     """`driver_version 580.105`."""
-    return safe(f"{each['fact']} {each['value']}")
+    return safe(f"{condition['fact']} {condition['value']}")
 
 
-def conditions(each: Mapping[str, Any]) -> str:
+def conditions(finding: Mapping[str, Any]) -> str:
     """The facts of a finding, without those that cannot be distinguished from them."""
-    named = " and ".join(fact(one) for one in (each["facts"][0], each["together_with"]) if one)
-    return f"{named} (rollout)" if each["kind"] == "rollout" else named
+    named = " and ".join(fact(condition) for condition in (finding["facts"][0], finding["together_with"]) if condition)
+    return f"{named} (rollout)" if finding["kind"] == "rollout" else named

@@ -13,7 +13,7 @@ from statistics import median
 import duckdb
 
 from exporter.fleet.input.prometheus_alerts import Firing
-from exporter.fleet.review.values import AlertQuality, AlertRow
+from exporter.fleet.review.contents import AlertQuality, AlertRow
 from exporter.net.url import is_same_node
 
 HOUR = 3600.0
@@ -47,36 +47,36 @@ class _Judged:
 
 def alert_quality(db: duckdb.DuckDBPyConnection, firings: Sequence[Firing], *, missing: str = "") -> AlertQuality:
     """Count and judge alerts. missing: what of them is not known."""
-    judged = _judge(db, [each for each in firings if not each.began_before])
-    names = {(_kind(each), each.name) for each in firings}
+    judged = _judge(db, [alert for alert in firings if not alert.began_before])
+    names = {(_kind(alert), alert.name) for alert in firings}
     rows = [
-        _row(kind, name, [each for each in judged if (_kind(each.firing), each.firing.name) == (kind, name)],
-             sum((_kind(each), each.name) == (kind, name) for each in firings if each.began_before))
+        _row(kind, name, [alert for alert in judged if (_kind(alert.firing), alert.firing.name) == (kind, name)],
+             sum((_kind(alert), alert.name) == (kind, name) for alert in firings if alert.began_before))
         for kind, name in names
     ]  # fmt: skip
-    pages = [each for each in judged if _kind(each.firing) == "page"]
+    pages = [alert for alert in judged if _kind(alert.firing) == "page"]
     return AlertQuality(
-        pages=len(pages), tickets=sum(_kind(each.firing) == "ticket" for each in judged),
-        notes=sum(_kind(each.firing) == "note" for each in judged),
-        pages_justified=sum(each.is_justified is True for each in pages),
-        pages_not_justified=sum(each.is_justified is False for each in pages),
+        pages=len(pages), tickets=sum(_kind(alert.firing) == "ticket" for alert in judged),
+        notes=sum(_kind(alert.firing) == "note" for alert in judged),
+        pages_justified=sum(alert.is_justified is True for alert in pages),
+        pages_not_justified=sum(alert.is_justified is False for alert in pages),
         seconds_to_page=_median(_delays(pages)),
         rows=tuple(sorted(rows, key=lambda row: (ORDER.index(row.kind), -row.fired, row.name))), missing=missing,
     )  # fmt: skip
 
 
 def _row(kind: str, name: str, judged: Sequence[_Judged], from_before: int) -> AlertRow:
-    lengths = [each.firing.end - each.firing.start for each in judged]
+    lengths = [alert.firing.end - alert.firing.start for alert in judged]
     return AlertRow(
-        name=name, kind=kind, fired=len(judged), justified=sum(each.is_justified is True for each in judged),
-        not_justified=sum(each.is_justified is False for each in judged),
-        not_judged=sum(each.is_justified is None for each in judged), from_before=from_before,
+        name=name, kind=kind, fired=len(judged), justified=sum(alert.is_justified is True for alert in judged),
+        not_justified=sum(alert.is_justified is False for alert in judged),
+        not_judged=sum(alert.is_justified is None for alert in judged), from_before=from_before,
         firing_seconds=sum(lengths), median_seconds=_median(lengths), seconds_from_crash=_median(_delays(judged)),
     )  # fmt: skip
 
 
 def _delays(judged: Iterable[_Judged]) -> list[float]:
-    return [max(each.firing.start - each.first_crash, 0.0) for each in judged if each.first_crash is not None]
+    return [max(alert.firing.start - alert.first_crash, 0.0) for alert in judged if alert.first_crash is not None]
 
 
 def _median(values: Sequence[float]) -> float | None:
@@ -129,8 +129,8 @@ def _nodes_of(db: duckdb.DuckDBPyConnection, firing: Firing, nodes: Set[str]) ->
         host = name.rpartition(":")[0] if name.rpartition(":")[2].isdecimal() else name
         exact = {name, host} & nodes
         return sorted(exact) if exact else [node for node in sorted(nodes) if is_same_node(node, host)]
-    if place := labels.get("place"):
-        path = "/" + place.replace("~", "~0").replace("/", "~1")
+    if location := labels.get("place"):
+        path = "/" + location.replace("~", "~0").replace("/", "~1")
         rows = db.execute(
             """SELECT node FROM (SELECT node, max_by(facts, time) AS facts FROM facts WHERE time <= ? GROUP BY node)
             WHERE json_extract_string(facts, ?) = ?""",

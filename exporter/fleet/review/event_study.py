@@ -16,7 +16,7 @@ BEFORE, AFTER = 8, 5  # steps shown at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StudyStep:
     """One step of days since the change: crashes of changed nodes, and how many more than nodes that never changed."""
 
     day: float  # where it begins; below 0 before the change
@@ -27,7 +27,7 @@ class Step:
 
 def event_study(
     db: duckdb.DuckDBPyConnection, crash: str, fact: str, value: str, window: Window
-) -> tuple[float, tuple[Step, ...]]:
+) -> tuple[float, tuple[StudyStep, ...]]:
     """The length of a step in days, and the steps. Nothing without changed nodes, others, or a crash of those.
 
     crash: a signature or root cause.
@@ -65,5 +65,5 @@ def event_study(
         count = int(np.count_nonzero((own >= step) & (own < step + 1)))
         odds = watched / control_time
         ratio = rate_ratio(float(count), np.array([float(count + elsewhere)]), np.array([odds]))
-        steps.append(Step(day=step * length / DAY, crashes=count, expected=elsewhere * odds, ratio=ratio))
+        steps.append(StudyStep(day=step * length / DAY, crashes=count, expected=elsewhere * odds, ratio=ratio))
     return length / DAY, tuple(steps)

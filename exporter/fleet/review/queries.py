@@ -12,7 +12,7 @@ from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
-from exporter.fleet.review.values import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
+from exporter.fleet.review.contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
 from exporter.fleet.statistics.findings import LOST_HOURS
 from exporter.fleet.statistics.origins import origins
 
@@ -76,8 +76,8 @@ def deaths(db: duckdb.DuckDBPyConnection, window: Window) -> Deaths | None:
         },
     ).fetchall()  # fmt: skip
     counts = dict(rows)
-    found = Deaths(explained=counts.get(0, 0), unrecognised=counts.get(1, 0), no_line=counts.get(2, 0))
-    return found if rows else None
+    counted = Deaths(explained=counts.get(0, 0), unrecognised=counts.get(1, 0), no_line=counts.get(2, 0))
+    return counted if rows else None
 
 
 def lost_by_cause(db: duckdb.DuckDBPyConnection, window: Window) -> dict[tuple[str, str], float]:
@@ -101,10 +101,10 @@ def causes(
         FROM binned GROUP BY kind, key""",
         {"start": window.end - windows * span, "end": window.end, "span": span, "last": windows - 1},
     ).fetchall()
-    found = []
+    causes = []
     for kind, key, fault, nodes, jobs, bins in rows:
-        found.append((kind, key, fault, nodes, jobs, np.bincount(bins, minlength=windows).tolist()))
-    return sorted(found, key=lambda row: (-row[5][-1], -row[3], row[0], row[1]))
+        causes.append((kind, key, fault, nodes, jobs, np.bincount(bins, minlength=windows).tolist()))
+    return sorted(causes, key=lambda row: (-row[5][-1], -row[3], row[0], row[1]))
 
 
 def over_time(db: duckdb.DuckDBPyConnection, window: Window, oldest: float) -> OverTime:
@@ -153,11 +153,11 @@ def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[Unrecog
             continue
         if isinstance(record, dict):
             (inside if time >= window.start else earlier).add(record, time)
-    known = {(c.kind, c.type, c.template) for c in earlier.clusters()}
+    seen = {(c.kind, c.type, c.template) for c in earlier.clusters()}
     return tuple(
         UnrecognisedCrash(
             template=c.template, count=c.count, nodes=len(c.nodes), jobs=len(c.jobs), first=c.first, last=c.last,
-            is_new=bool(known) and (c.kind, c.type, c.template) not in known, path=c.path, line=c.line,
+            is_new=bool(seen) and (c.kind, c.type, c.template) not in seen, path=c.path, line=c.line,
             examples=tuple(c.examples),
         )
         for c in inside.clusters()
@@ -219,12 +219,12 @@ def _origins(db: duckdb.DuckDBPyConnection, window: Window) -> int:
     numbers = [np.unique([row[i] for row in rows], return_inverse=True)[1] for i in (0, 2)]
     jobs = {job: i for i, job in enumerate(sorted({row[3] for row in rows if row[3] is not None}))}
     empty = np.full(len(rows), NOT_KNOWN)
-    found = Incidents(
+    incidents = Incidents(
         node=numbers[0], time=np.array([row[1] for row in rows], dtype=float), signature=numbers[1],
         job=np.array([NOT_KNOWN if row[3] is None else jobs[row[3]] for row in rows], dtype=np.int64), user=empty,
         id=np.array([row[4] or "" for row in rows], dtype=object), gpu=np.full(len(rows), "", dtype=object),
     )  # fmt: skip
-    return len(origins(found).node)
+    return len(origins(incidents).node)
 
 
 def _row(db: duckdb.DuckDBPyConnection, query: str, window: Window, *, start: bool = True) -> Sequence[int]:

@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 
 from exporter.fleet.observations import Window
+from exporter.fleet.review.contents import Review
 from exporter.fleet.review.queries import DAY, ROOTS
-from exporter.fleet.review.values import Overview
 from exporter.fleet.statistics.ratio import rate_ratio
 
 WEEK = 7 * DAY
@@ -23,26 +23,26 @@ def trends(db: duckdb.DuckDBPyConnection, window: Window, bins: int) -> dict[Key
         FROM roots GROUP BY kind, key""",
         {"start": window.start, "end": window.end, "step": (window.end - window.start) / bins, "last": bins - 1},
     ).fetchall()
-    return {(kind, key): np.bincount(found, minlength=bins).tolist() for kind, key, found in rows}
+    return {(kind, key): np.bincount(bins_of_roots, minlength=bins).tolist() for kind, key, bins_of_roots in rows}
 
 
 def week_on_week(db: duckdb.DuckDBPyConnection, end: float) -> dict[Key, tuple[int, int]]:
     """Root incidents of each cause in the last seven days before `end`, and in the seven days before those."""
-    found = trends(db, Window(start=end - 2 * WEEK, end=end), 2)
-    return {key: (now, before) for key, (before, now) in found.items()}
+    counts = trends(db, Window(start=end - 2 * WEEK, end=end), 2)
+    return {key: (now, before) for key, (before, now) in counts.items()}
 
 
-def compared(db: duckdb.DuckDBPyConnection, found: Overview) -> tuple[Mapping[Key, tuple[int, int]], str]:
+def compared(db: duckdb.DuckDBPyConnection, review: Review) -> tuple[Mapping[Key, tuple[int, int]], str]:
     """Counts of each cause now and before, and what they are of: the window and the one before, or the last two weeks.
 
     Empty where the records reach back over neither.
     """
-    span = found.window.end - found.window.start
-    if found.before is not None:
+    span = review.window.end - review.window.start
+    if review.before is not None:
         unit = "week" if abs(span - WEEK) < DAY / 24 else "window"
-        return {(c.kind, c.id): (c.incidents, c.before or 0) for c in found.causes}, f"on the {unit} before"
+        return {(c.kind, c.id): (c.incidents, c.before or 0) for c in review.causes}, f"on the {unit} before"
     if span >= 2 * WEEK:
-        return week_on_week(db, found.window.end), "(last 7 days on the 7 before)"
+        return week_on_week(db, review.window.end), "(last 7 days on the 7 before)"
     return {}, ""
 
 

@@ -16,24 +16,23 @@ from starlette.routing import Route, Router
 from exporter.core.diagnosis.records import line, rfc3339
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
-from exporter.fleet.charts import style as charts_style
-from exporter.fleet.service.api import openapi
-from exporter.fleet.service.correlation_api import ALWAYS
+from exporter.fleet.charts.svg import CSS as CHARTS_CSS
+from exporter.fleet.service.api import ALWAYS, openapi
 from exporter.fleet.service.entities import cause_page, incident_page, job_page
-from exporter.fleet.service.finding import finding_page
-from exporter.fleet.service.findings import findings_page
-from exporter.fleet.service.frame import MENU, FleetView, Frame, NotFound, json_answer, list_answer, list_page
+from exporter.fleet.service.finding_list import findings_page
+from exporter.fleet.service.finding_page import finding_page
+from exporter.fleet.service.frame import MENU, FleetView, Frame, MissingPage, json_answer, list_answer, list_page
 from exporter.fleet.service.html import STATIC, segment
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
-from exporter.fleet.service.page_cache import RETRY_SECONDS, Busy, PageCache, State
+from exporter.fleet.service.page_cache import RETRY_SECONDS, Busy, PageCache, PageState
 from exporter.fleet.service.quality import quality_page
+from exporter.fleet.service.refresh import FleetStatus
 from exporter.fleet.service.requests import BadRequest
-from exporter.fleet.service.status import FleetStatus
 from exporter.fleet.service.unknowns import unknowns_page
 from exporter.web.routes import service_router
 
-STYLE = charts_style.CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
+STYLE = CHARTS_CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")
 SCRIPT = (STATIC / "fleet.js").read_text(encoding="utf-8")
 ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
@@ -92,7 +91,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
             return show(Frame(request, view, telemetry_path, path))
         except BadRequest as error:
             return _plain_text(str(error), 400)
-        except NotFound as error:
+        except MissingPage as error:
             if "table" in request.query_params:
                 return _plain_text(str(error), 404)
             return Frame(request, view, telemetry_path, path).missing(str(error))
@@ -111,7 +110,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
     async def search(request: Request) -> Response:
         text = request.query_params.get("q", "").strip()
-        return await made(request, "", lambda: RedirectResponse(found_at(view, text), 303))
+        return await made(request, "", lambda: RedirectResponse(search_target(view, text), 303))
 
     async def correlation(request: Request) -> Response:
         return _answer(request, view.fleet_status, None)
@@ -146,7 +145,7 @@ def router(view: FleetView, telemetry_path: str) -> Router:
     return service_router(view, telemetry_path, routes)
 
 
-def _state(view: FleetView) -> State:
+def _state(view: FleetView) -> PageState:
     """Changes with everything that pages show."""
     fleet_status, store = view.fleet_status, view.store
     health: tuple[Hashable, ...] = (fleet_status.failure, fleet_status.result is None)
@@ -154,16 +153,16 @@ def _state(view: FleetView) -> State:
     if store:
         health += (store.status.last is None, store.status.failure)
         seen += (store.revision,)
-    return State(health=health, seen=seen)
+    return PageState(health=health, seen=seen)
 
 
-def found_at(view: FleetView, text: str) -> str:
+def search_target(view: FleetView, text: str) -> str:
     """The page of what somebody searches: a node, a job, an incident or a cause by its id, else a list."""
-    places = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM watched_days WHERE node = $q"),
+    queries = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM watched_days WHERE node = $q"),
               ("jobs", "SELECT job FROM incidents WHERE job = $q"), ("incidents", "SELECT id FROM incidents WHERE id = $q"),
               ("causes", "SELECT id FROM incidents WHERE root_cause = $q OR signature = $q"),
               ("nodes", "SELECT node FROM incidents WHERE node = $q"))  # fmt: skip
-    for kind, query in places if view.store and text else ():
+    for kind, query in queries if view.store and text else ():
         if view.store and view.store.rows(f"{query} LIMIT 1", {"q": text}):
             return f"/{kind}/{segment(text)}"
     return f"/causes/{segment(text)}" if text and view.titles.title(text) != text else "/incidents"
@@ -186,8 +185,8 @@ def _answer(request: Request, fleet_status: FleetStatus, keys: Sequence[str] | N
     }
     if _has_it(request, headers["ETag"], fleet_status.changed):
         return Response(status_code=304, headers=headers)
-    found = fleet_status.result
-    chosen = found if keys is None else {key: found[key] for key in (*ALWAYS, *keys)}
+    result = fleet_status.result
+    chosen = result if keys is None else {key: result[key] for key in (*ALWAYS, *keys)}
     age = {"age_seconds": round(max(time.time() - fleet_status.result_time, 0.0), 3)}
     return Response(line({**age, **refresh_state, **chosen}), headers=headers, media_type="application/json")
 
@@ -205,7 +204,7 @@ def _has_it(request: Request, tag: str, changed: float) -> bool:
     """Whether the client's copy is ours (RFC 9110 §13.1: with a tag the date is not looked at)."""
     if (tags := request.headers.get("if-none-match")) is not None:
         bare = tag.removeprefix("W/")
-        return any(each.strip() == "*" or each.strip().removeprefix("W/") == bare for each in tags.split(","))
+        return any(entry.strip() == "*" or entry.strip().removeprefix("W/") == bare for entry in tags.split(","))
     try:
         since = parsedate_to_datetime(request.headers["if-modified-since"]).timestamp()
     except (KeyError, ValueError, TypeError, OverflowError):

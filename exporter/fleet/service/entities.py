@@ -15,21 +15,19 @@ from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
 from exporter.core.text.phrases import counted, printable
 from exporter.fleet.observations import Window
-from exporter.fleet.review.timeline import of_job
-from exporter.fleet.service.findings import finding_items
-from exporter.fleet.service.frame import Frame, NotFound, export_address, store_of
+from exporter.fleet.review.event_timeline import of_job
+from exporter.fleet.service.finding_list import finding_items
+from exporter.fleet.service.frame import Frame, MissingPage, export_address, store_of
 from exporter.fleet.service.html import clip, segment, time_of
-from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
+from exporter.fleet.service.lists import CAUSE, IS_ROOT, LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
 from exporter.fleet.service.pictures import trend
-from exporter.fleet.service.tables import Cell, Table, link, number, tag, when
+from exporter.fleet.service.tables import Cell, PageTable, link, number, tag, when
 from exporter.web.page import with_code
 
 SHOWN = 100
 LATEST = 20
 MAX_ROWS = 500  # of a table on a cause's page; the API has all
-_CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
-_ROOT = "role = 'root' AND root_cause != 'peer_failure'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +49,7 @@ def cause_page(frame: Frame, name: str) -> Response:
     if not total and own == "cause":
         own = "signature"
         rows, total = _list(frame, "incidents", {own: name}, LATEST)
-    column = "signature" if own == "signature" else _CAUSE
+    column = "signature" if own == "signature" else CAUSE
     of = {"name": name, **frame.span}
     condition = f"{column} = $name AND time >= $start AND time < $end"
 
@@ -63,7 +61,7 @@ def cause_page(frame: Frame, name: str) -> Response:
         )  # fmt: skip
 
     count_roots = store.rows(
-        f"SELECT count(*) AS n, count(DISTINCT node) AS nodes FROM incidents WHERE {condition} AND {_ROOT}", of
+        f"SELECT count(*) AS n, count(DISTINCT node) AS nodes FROM incidents WHERE {condition} AND {IS_ROOT}", of
     )[0]
     other = "root_cause" if own == "signature" else "signature"
     evidence = store.rows(f"""SELECT e ->> 'what' AS what, e ->> 'value' AS value, count(*) AS n FROM (
@@ -71,8 +69,8 @@ def cause_page(frame: Frame, name: str) -> Response:
         GROUP BY ALL ORDER BY n DESC LIMIT 50""", of)  # fmt: skip
     kind = {"id": "Not in the catalogue"}.get(about["kind"], about["kind"].capitalize())
     findings = [
-        each for each in (frame.view.fleet_status.result or {}).get("findings", ())
-        if name == each["signature"] or (own == "cause" and each["signature"] in about["related"])
+        finding for finding in (frame.view.fleet_status.result or {}).get("findings", ())
+        if name == finding["signature"] or (own == "cause" and finding["signature"] in about["related"])
     ]  # fmt: skip
     return frame.page(
         "cause.html", clip(about["title"]), trail=("/causes", "Causes"), name=name, about=about, rows=rows, total=total,
@@ -124,14 +122,14 @@ def job_page(frame: Frame, name: str) -> Response:
     store = store_of(frame)
     span = store.rows("SELECT min(time) AS a, max(time) AS b FROM incidents WHERE job = $job", {"job": name})[0]
     if span["a"] is None:
-        raise NotFound(f"No incident of a job {clip(name)!r}")
+        raise MissingPage(f"No incident of a job {clip(name)!r}")
     first, last = span["a"] - 60, span["b"] + 60
     frame.start, frame.end = min(frame.start, first), max(frame.end, last)
     frame.span = {"start": frame.start, "end": frame.end}
     rows, total = _list(frame, "timeline", {"job": name}, SHOWN, sort="time")
     with store.cursor() as db:
         happened = of_job(db, name, Window(start=frame.start, end=frame.end))
-    root = next((each for each in happened if each.role == "root"), happened[0])
+    root = next((incident for incident in happened if incident.role == "root"), happened[0])
     unknown = root.root_cause in (None, "", "unknown")
     cause = root.what if unknown else str(root.root_cause)
     about = frame.view.titles.about(cause)
@@ -145,7 +143,7 @@ def job_page(frame: Frame, name: str) -> Response:
         "nodes", "Nodes", ("Node", "Incidents", "Root incidents", "First (UTC)"),
         ((link(frame.to, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
     )  # fmt: skip
-    roots = sum(each.role == "root" for each in happened)
+    roots = sum(incident.role == "root" for incident in happened)
     owner = [
         f"{key} {clip(who[at])}"
         for key, at in (("user", "u"), ("account", "a"), ("name", "n"), ("image", "i"))
@@ -154,7 +152,7 @@ def job_page(frame: Frame, name: str) -> Response:
     return frame.page(
         "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(cause))}", trail=("/jobs", "Jobs"),
         sub=f"{counted(total, 'incident')} on {counted(nodes.total, 'node')}"
-            + "".join(f" · {each}" for each in owner),
+            + "".join(f" · {incident}" for incident in owner),
         why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
                 note=("The root cause is not known; this is the first root incident's signature. " if unknown else
                       "The root cause of the first root incident. ")
@@ -167,15 +165,15 @@ def job_page(frame: Frame, name: str) -> Response:
 def incident_page(frame: Frame, name: str) -> Response:
     """An incident: its line, evidence, cause, and what it caused."""
     store = store_of(frame)
-    found = store.rows("SELECT * FROM incidents WHERE id = $id", {"id": name})
-    if not found:
-        raise NotFound(f"No incident {clip(name)!r}; the history may have dropped it")
-    row = found[0]
+    rows_of_id = store.rows("SELECT * FROM incidents WHERE id = $id", {"id": name})
+    if not rows_of_id:
+        raise MissingPage(f"No incident {clip(name)!r}; the history may have dropped it")
+    row = rows_of_id[0]
     record = _record(row["record"])
-    known = store.rows("SELECT facts FROM facts WHERE node = $node AND time <= $time ORDER BY time DESC LIMIT 1",
+    recorded = store.rows("SELECT facts FROM facts WHERE node = $node AND time <= $time ORDER BY time DESC LIMIT 1",
                        {"node": row["node"], "time": row["time"]})  # fmt: skip
     family = store.rows(
-        f"SELECT *, {_CAUSE} AS cause, job_user AS user FROM incidents WHERE id IN ($parent, $id)"
+        f"SELECT *, {CAUSE} AS cause, job_user AS user FROM incidents WHERE id IN ($parent, $id)"
         " OR caused_by IN ($parent, $id) ORDER BY time LIMIT 100", {"id": name, "parent": row["caused_by"] or name},
     )  # fmt: skip
     at = f"{row['path'] or 'log not recorded'}{':' + str(row['line']) if row['line'] else ''}"
@@ -187,13 +185,13 @@ def incident_page(frame: Frame, name: str) -> Response:
         ("Role", "root" if row["role"] == "root" else "consequence of another incident"), ("Severity", row["severity"]),
     ]  # fmt: skip
     unknown = row["root_cause"] in ("unknown", "", None)
-    facts = list(facts_of(known[0]["facts"]).items()) if known else []
+    facts = list(facts_of(recorded[0]["facts"]).items()) if recorded else []
     return frame.page(
         "incident.html", clip(titles.title(row["signature"] if unknown else row["root_cause"])),
         trail=("/incidents", "Incidents"), sub=Markup("{} UTC on {}").format(
             time_of(row["time"]), link(frame.to, "nodes", row["node"])),
         row=row, where=at, unknown=unknown,
-        lines=[str(each) for each in _listed(record, "excerpt")] or ([row["text"]] if row["text"] else []),
+        lines=[str(line) for line in _listed(record, "excerpt")] or ([row["text"]] if row["text"] else []),
         evidence=[(_titled(frame, str(e.get("what", ""))), _titled(frame, str(e.get("value", ""))), str(e.get("why", "")))
                   for e in _listed(record, "evidence") if isinstance(e, dict)],
         ranks=_rank_texts(record),
@@ -210,11 +208,11 @@ def incident_page(frame: Frame, name: str) -> Response:
 
 def _how_sure(frame: Frame, root_cause: str | None) -> str:
     """How well a root cause is established; empty for one that the catalogue does not have."""
-    found = frame.view.titles.catalogue.root_causes.get(root_cause or "")
-    return f"Evidence {found.strength}: {STRENGTHS[found.strength]}." if found else ""
+    cause = frame.view.titles.catalogue.root_causes.get(root_cause or "")
+    return f"Evidence {cause.strength}: {STRENGTHS[cause.strength]}." if cause else ""
 
 
-def _other_causes(frame: Frame, signature: str, chosen: str | None) -> Table:
+def _other_causes(frame: Frame, signature: str, chosen: str | None) -> PageTable:
     """The other root causes of a signature, with what would have decided for them."""
     titles = frame.view.titles
     rows = []

@@ -17,9 +17,9 @@ from exporter.fleet.history.store import Store
 from exporter.fleet.service import api
 from exporter.fleet.service.html import POLICY, Titles, change, count, render, time_of
 from exporter.fleet.service.lists import LISTS, rows_of
+from exporter.fleet.service.refresh import FleetStatus
 from exporter.fleet.service.requests import DAY, WINDOWS, BadRequest, address, asked, filters_in, path_of, window_of
-from exporter.fleet.service.status import FleetStatus
-from exporter.fleet.service.tables import Table, arranged, as_csv, as_json, tone_of
+from exporter.fleet.service.tables import PageTable, arranged, as_csv, as_json, tone_of
 from exporter.web.interface import ServiceView
 
 MENU = (
@@ -62,7 +62,7 @@ class FleetView(ServiceView, Protocol):
         """The usual window in seconds."""
 
 
-class NotFound(Exception):
+class MissingPage(Exception):
     """No such node, job, incident or cause: what to say of it."""
 
 
@@ -75,11 +75,13 @@ class Frame:
         self.newest = newest_of(view.store) if view.store else 0.0
         self.start, self.end = window_of(request, newest=self.newest or time.time(), usual=view.window)
         self.span = {"start": self.start, "end": self.end}
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, PageTable] = {}
 
-    def table(self, key: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **more: Any) -> Table:
+    def table(
+        self, key: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], **more: Any
+    ) -> PageTable:
         """A table of the page, sorted and filtered as the address asks; `table=KEY&format=csv` exports it."""
-        made = Table(key=key, title=title, heads=tuple(heads), rows=list(rows), **more)
+        made = PageTable(key=key, title=title, heads=tuple(heads), rows=list(rows), **more)
         self._tables[key] = arranged(made, self.request.query_params)
         return self._tables[key]
 
@@ -104,11 +106,11 @@ class Frame:
         )  # fmt: skip
         return HTMLResponse(body.encode(errors="backslashreplace"), headers={"Content-Security-Policy": POLICY})
 
-    def missing(self, what: str) -> Response:
+    def missing(self, heading: str) -> Response:
         """The page of something that is not on record, with the menu and the search."""
-        found = self.page("missing.html", what)
-        found.status_code = 404
-        return found
+        response = self.page("missing.html", heading)
+        response.status_code = 404
+        return response
 
     def here(self, changes: Mapping[str, str | None] | None = None, /, **more: str | None) -> str:
         """This page with some parameters changed."""
@@ -116,7 +118,7 @@ class Frame:
 
     def _export(self, key: str) -> Response:
         if key not in self._tables:
-            raise NotFound(f"This page has no table {key[:80]!r}; it has {', '.join(self._tables) or 'none'}")
+            raise MissingPage(f"This page has no table {key[:80]!r}; it has {', '.join(self._tables) or 'none'}")
         table, form = self._tables[key], self.request.query_params.get("format", "json")
         if form == "json":
             return json_answer(as_json(table))
@@ -134,7 +136,7 @@ class Frame:
         windows = {**WINDOWS, usual: "1 day" if days == 1 else f"{days:g} days"}
         chosen = given.get("window") or usual
         windows.setdefault(chosen, chosen)
-        return dict(sorted(windows.items(), key=lambda each: (len(each[0]), each[0]))), chosen
+        return dict(sorted(windows.items(), key=lambda item: (len(item[0]), item[0]))), chosen
 
     def _neighbours(self) -> dict[str, str | None]:
         """The addresses of the window before, of the next one, and of this one for ever."""
@@ -149,15 +151,15 @@ class Frame:
 
     def banners(self) -> list[str]:
         """What is missing from sight now."""
-        found = []
+        texts = []
         if self.view.store is None:
-            found.append(NO_HISTORY.format(source=self.view.source))
+            texts.append(NO_HISTORY.format(source=self.view.source))
         elif self.view.store.status.failure:
-            found.append(f"The journals cannot be read: {self.view.store.status.failure}. What follows is older.")
+            texts.append(f"The journals cannot be read: {self.view.store.status.failure}. What follows is older.")
         elif self.view.store.status.last is None:
-            found.append("The journals are being read; what follows is not complete yet.")
+            texts.append("The journals are being read; what follows is not complete yet.")
         elif not self.newest:
-            found.append(
+            texts.append(
                 f"No record of any node yet. This service reads {self.view.source}: gather what the node daemons write "
                 "below journal.dir there."
             )
@@ -167,8 +169,8 @@ class Frame:
             seen = (
                 f"the last complete result is of {_minute(complete)}" if complete else "no result was complete so far"
             )
-            found.append(f"The last refresh failed ({fleet_status.failure.message}); {seen}.")
-        return found
+            texts.append(f"The last refresh failed ({fleet_status.failure.message}); {seen}.")
+        return texts
 
     def _footer(self) -> Markup:
         return Markup("{} · data to {} UTC · page made at {:%H:%M:%S} UTC · gpufault {}").format(
@@ -233,9 +235,9 @@ Page = Callable[[Frame], Response]
 
 
 def store_of(frame: Frame) -> Store:
-    """The history. Raises NotFound where the service has none."""
+    """The history. Raises MissingPage where the service has none."""
     if frame.view.store is None:
-        raise NotFound("Pages of nodes, jobs and incidents need the nodes' journals (--journal DIR)")
+        raise MissingPage("Pages of nodes, jobs and incidents need the nodes' journals (--journal DIR)")
     return frame.view.store
 
 

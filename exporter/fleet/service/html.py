@@ -16,7 +16,7 @@ from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
-from exporter.fleet.review.titles import titles_of
+from exporter.fleet.review.contents import titles_of
 from exporter.web.page import environment, with_code
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -70,12 +70,12 @@ def clip(text: str | None) -> str:
 
 def breakable(name: str) -> Markup:
     """A name that a line may end in behind each underscore."""
-    return Markup("_<wbr>").join(printable(each) for each in name.split("_"))
+    return Markup("_<wbr>").join(printable(part) for part in name.split("_"))
 
 
 def multiline(text: str) -> Markup:
     """A text of several lines, for a `pre`."""
-    return Markup("\n").join(printable(each) for each in text.splitlines())
+    return Markup("\n").join(printable(line) for line in text.splitlines())
 
 
 def segment(name: str) -> str:
@@ -104,13 +104,13 @@ class Titles:
         """The title of a root cause or a signature."""
         if name in (None, "", "unknown"):
             return UNKNOWN_TITLE
-        found = self.catalogue.root_causes.get(name) or self.catalogue.signatures.get(name)
-        return found.title if found else name
+        entry = self.catalogue.root_causes.get(name) or self.catalogue.signatures.get(name)
+        return entry.title if entry else name
 
     def about(self, name: str) -> Mapping[str, Any]:
         """What the catalogue says of an id: kind, title, remediation, references, verdict, and its relatives' ids."""
-        found = explanation_of(self.catalogue, name)
-        if found is None:
+        explanation = explanation_of(self.catalogue, name)
+        if explanation is None:
             return {
                 "kind": "id",
                 "title": name,
@@ -120,6 +120,6 @@ class Titles:
                 "related": (),
             }
         return {
-            "kind": found.kind, "title": found.title, "remediation": found.remediation, "verdict": found.verdict,
-            "references": found.references, "related": found.related,
+            "kind": explanation.kind, "title": explanation.title, "remediation": explanation.remediation,
+            "verdict": explanation.verdict, "references": explanation.references, "related": explanation.related,
         }  # fmt: skip

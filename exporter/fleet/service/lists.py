@@ -10,11 +10,12 @@ from typing import Any
 from exporter.core.model import ACTION_WORDS
 from exporter.fleet.history import watched
 from exporter.fleet.history.store import Store
-from exporter.fleet.review.timeline import CLEARED_BY, OUTCOMES
+from exporter.fleet.review import event_timeline
+from exporter.fleet.review.event_timeline import CLEARED_BY, OUTCOMES
 
 MAX_ROWS = 1000  # of one answer
-_CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
-_ROOTS = "role = 'root' AND root_cause != 'peer_failure'"
+CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
+IS_ROOT = "role = 'root' AND root_cause != 'peer_failure'"
 _IN = "time >= $start AND time < $end"
 
 
@@ -28,7 +29,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListDefinition:
     """A query with the parameters $start and $end, its columns, and those that may be filtered by (exactly)."""
 
     title: str
@@ -50,11 +51,11 @@ def _columns(*columns: tuple[str, ...]) -> tuple[Column, ...]:
     return tuple(Column(key=key, head=head, kind=kind[0] if kind else "text") for key, head, *kind in columns)
 
 
-LISTS: Mapping[str, Listing] = {
-    "incidents": Listing(
+LISTS: Mapping[str, ListDefinition] = {
+    "incidents": ListDefinition(
         title="Incidents",
         note="Crashes in jobs' and kernels' logs; a consequence is a crash that another one caused",
-        sql=f"""SELECT id, time, {_CAUSE} AS cause, signature, root_cause, verdict, role, node, gpu, job, job_user AS user,
+        sql=f"""SELECT id, time, {CAUSE} AS cause, signature, root_cause, verdict, role, node, gpu, job, job_user AS user,
             caused_by, text FROM incidents WHERE {_IN}""",
         columns=_columns(
             ("time", "Time (UTC)", "time"), ("id", "Incident", "incident"), ("cause", "Cause", "cause"),
@@ -65,7 +66,7 @@ LISTS: Mapping[str, Listing] = {
         sort="-time",
         empty="no incidents in this window",
     ),
-    "causes": Listing(
+    "causes": ListDefinition(
         title="Causes",
         note="Root incidents by cause, and the change on the window before",
         sql=f"""SELECT cause, mode(verdict) FILTER ({_IN}) AS verdict, count(*) FILTER ({_IN}) AS incidents,
@@ -73,7 +74,7 @@ LISTS: Mapping[str, Listing] = {
             count(DISTINCT node) FILTER ({_IN}) AS nodes, count(DISTINCT job) FILTER ({_IN}) AS jobs,
             count(DISTINCT job_user) FILTER ({_IN}) AS users, min(time) AS first_seen,
             max(time) FILTER ({_IN}) AS last_seen, first_seen >= $start AS new
-            FROM (SELECT *, {_CAUSE} AS cause FROM incidents WHERE {_ROOTS} AND time < $end) GROUP BY cause
+            FROM (SELECT *, {CAUSE} AS cause FROM incidents WHERE {IS_ROOT} AND time < $end) GROUP BY cause
             HAVING incidents > 0""",
         columns=_columns(
             ("cause", "Cause", "cause"), ("verdict", "Whose", "verdict"), ("incidents", "Incidents", "number"),
@@ -85,7 +86,7 @@ LISTS: Mapping[str, Listing] = {
         sort="-incidents",
         empty="no root incidents in this window",
     ),
-    "nodes": Listing(
+    "nodes": ListDefinition(
         title="Nodes",
         note="Each node of the window: hours watched, root incidents, and when it was last seen",
         sql=f"""SELECT node, coalesce(incidents, 0) AS incidents, coalesce(causes, 0) AS causes, last_incident, hours,
@@ -96,8 +97,8 @@ LISTS: Mapping[str, Listing] = {
                     FROM watched_days WHERE {watched.IN_WINDOW}
                     UNION ALL SELECT node, 0, time FROM incidents WHERE {_IN}
                     UNION ALL SELECT node, 0, time FROM facts WHERE time < $end) GROUP BY node)
-            LEFT JOIN (SELECT node, count(*) AS incidents, count(DISTINCT {_CAUSE}) AS causes, max(time) AS last_incident
-                FROM incidents WHERE {_IN} AND {_ROOTS} GROUP BY node) USING (node)
+            LEFT JOIN (SELECT node, count(*) AS incidents, count(DISTINCT {CAUSE}) AS causes, max(time) AS last_incident
+                FROM incidents WHERE {_IN} AND {IS_ROOT} GROUP BY node) USING (node)
             LEFT JOIN (SELECT node, max_by(facts, time) AS facts FROM facts WHERE time < $end GROUP BY node) USING (node)""",
         columns=_columns(
             ("node", "Node", "node"), ("incidents", "Root incidents", "number"), ("causes", "Causes", "number"),
@@ -108,11 +109,11 @@ LISTS: Mapping[str, Listing] = {
         sort="-incidents",
         empty="no node has written a record in this window",
     ),
-    "jobs": Listing(
+    "jobs": ListDefinition(
         title="Jobs that crashed",
         note="Each with the cause of its first root incident",
         sql=f"""SELECT job, max(job_user) AS user, max(account) AS account, count(*) AS incidents,
-            count(DISTINCT node) AS nodes, min_by({_CAUSE}, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS cause,
+            count(DISTINCT node) AS nodes, min_by({CAUSE}, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS cause,
             min_by(verdict, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS verdict, min(time) AS first_seen,
             max(time) AS last_seen FROM incidents WHERE {_IN} AND job IS NOT NULL GROUP BY job""",
         columns=_columns(
@@ -124,7 +125,7 @@ LISTS: Mapping[str, Listing] = {
         sort="-last_seen",
         empty="no crashed job in this window",
     ),
-    "unknowns": Listing(
+    "unknowns": ListDefinition(
         title="Unrecognised crashes",
         note="No signature matches them; similar lines are one row. Begin a signature with `gpufault signatures new`",
         sql=f"""SELECT coalesce(record ->> '$.captures.template', text, 'without a line') AS template,
@@ -140,7 +141,7 @@ LISTS: Mapping[str, Listing] = {
         sort="-incidents",
         empty="every crash in this window matches a signature",
     ),
-    "targets": Listing(
+    "targets": ListDefinition(
         title="Pulled nodes",
         note="How pulling each node's journal goes; always all records, not only those of the window",
         sql="""SELECT node, address, state, what, pulled, failing_since, behind, bytes, records, refused, lost_segments
@@ -155,10 +156,10 @@ LISTS: Mapping[str, Listing] = {
         sort="-failing_since",
         empty="no nodes are pulled",
     ),
-    "timeline": Listing(
+    "timeline": ListDefinition(
         title="Timeline",
         note="Incidents, failed jobs, node faults, reboots, changed facts and silence, in order",
-        sql=f"""SELECT time, node, job, 'incident' AS kind, id, {_CAUSE} AS cause, role, coalesce(text, '') AS what,
+        sql=f"""SELECT time, node, job, 'incident' AS kind, id, {CAUSE} AS cause, role, coalesce(text, '') AS what,
                 NULL AS facts, NULL AS before FROM incidents WHERE {_IN}
             UNION ALL SELECT time, node, job, 'job_end', NULL, NULL, NULL, CASE outcome
                 WHEN 'explained' THEN '{OUTCOMES["explained"]}' WHEN 'unrecognised' THEN '{OUTCOMES["unrecognised"]}'
@@ -166,7 +167,7 @@ LISTS: Mapping[str, Listing] = {
                 ELSE '{OUTCOMES["no_line"]}' END, NULL, NULL FROM job_ends WHERE {_IN}
             UNION ALL SELECT started, node, job, 'job_start', NULL, NULL, NULL, 'started; it failed later', NULL, NULL
                 FROM job_ends WHERE started >= $start AND started < $end
-            UNION ALL SELECT time, node, job, 'node_check', NULL, {_CAUSE}, NULL,
+            UNION ALL SELECT time, node, job, 'node_check', NULL, {CAUSE}, NULL,
                 concat(CASE state WHEN 'open' THEN 'fails: ' || {_words("action", ACTION_WORDS, "see its cause")}
                     ELSE 'fault cleared by ' || {_words("cleared_by", CLEARED_BY, "something else")} END, ', GPU ' || gpu),
                 NULL, NULL FROM faults WHERE {_IN}
@@ -216,41 +217,41 @@ def rows_of(store: Store, name: str, asked: Asked) -> tuple[list[dict[str, Any]]
             f" WHERE json_extract_string(now, $fact{at}) = $value{at})"
         )
         parameters |= {f"fact{at}": "/" + fact.replace("~", "~0").replace("/", "~1"), f"value{at}": value}
-    column = asked.sort.removeprefix("-")
-    assert column in {each.key for each in listing.columns}
-    order = f"{column} {'DESC' if asked.sort.startswith('-') else 'ASC'} NULLS LAST"
-    order += "".join(f", {each.key}" for each in listing.columns if each.key != column)  # ties: pages must not overlap
+    sort_key = asked.sort.removeprefix("-")
+    assert sort_key in {column.key for column in listing.columns}
+    order = f"{sort_key} {'DESC' if asked.sort.startswith('-') else 'ASC'} NULLS LAST"
+    order += "".join(
+        f", {column.key}" for column in listing.columns if column.key != sort_key
+    )  # ties: pages must not overlap
     query = f"SELECT *, count(*) OVER () AS total_ FROM ({listing.sql}) WHERE {' AND '.join(conditions)}"
-    found = store.rows(
+    rows = store.rows(
         f"SELECT * FROM ({query}) ORDER BY {order} LIMIT {asked.limit} OFFSET {asked.offset}",
         parameters,
     )
-    total = found[0]["total_"] if found else 0
-    for row in found:
+    total = rows[0]["total_"] if rows else 0
+    for row in rows:
         del row["total_"]
         if "facts" in row:
             row["what"] = row["what"] or changed_facts(row.pop("before"), row["facts"])
             row.pop("before", None)
             del row["facts"]
-    return found, total
+    return rows, total
 
 
 def changed_facts(before: str | None, after: str | None) -> str:
     """What changed from one set of facts to the next, as `name old → new`."""
-    old, new = facts_of(before), facts_of(after)
-    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    changes = [f"{name} {old.get(name, 'unknown')} → {new.get(name, 'unknown')}" for name in names[:20]]
-    return ", ".join(changes) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    changes = event_timeline.changed_facts(facts_of(before), facts_of(after))
+    return ", ".join(changes[:20]) + (f" and {len(changes) - 20} more" if len(changes) > 20 else "")
 
 
 def facts_of(text: str | None) -> dict[str, str]:
     """Facts by name; values that are not text as their JSON; none where they cannot be read."""
     try:
-        found = dict(json.loads(text or "{}"))
+        facts = dict(json.loads(text or "{}"))
     except (ValueError, RecursionError):
         return {}
     return {
         name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in sorted(found.items())
+        for name, value in sorted(facts.items())
         if value not in (None, "")
     }

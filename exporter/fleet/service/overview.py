@@ -11,20 +11,17 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from exporter.core.text.phrases import counted
-from exporter.fleet.charts.bars import small_bar
-from exporter.fleet.charts.over_time import sparkline, stacked_bars
+from exporter.fleet.charts.over_time import small_bar, sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import most_at_risk
-from exporter.fleet.review import overview as review
+from exporter.fleet.review.contents import CauseRow, Review
 from exporter.fleet.review.trends import Key, compared, sums, trends
-from exporter.fleet.review.values import CauseRow, Overview
-from exporter.fleet.service.bad_nodes import bad_nodes
-from exporter.fleet.service.findings import finding_items, forest_of, rollouts_table
+from exporter.fleet.review.window_review import review_of
+from exporter.fleet.service.finding_list import bad_nodes, finding_items, forest_of, rollouts_table
 from exporter.fleet.service.frame import Frame
-from exporter.fleet.service.heat import heat_of
 from exporter.fleet.service.html import change, clip, count, time_of
-from exporter.fleet.service.pictures import both, rollout_marks
+from exporter.fleet.service.pictures import both, heat_of, rollout_marks
 from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone_of, when
 from exporter.fleet.service.unknowns import unknowns_table
 
@@ -54,17 +51,17 @@ def overview(frame: Frame) -> Response:
     if not frame.newest:
         return frame.page("empty.html", "No record of any node yet", source=frame.view.source)
     with store.cursor() as cursor:
-        now = review.overview(
+        now = review_of(
             cursor, Window(start=frame.start, end=frame.end), _of_window(frame, result), frame.view.titles.plain
         )  # fmt: skip
         shown = Window(start=now.over_time.edges[0], end=now.over_time.edges[-1])
         over_time = trends(cursor, shown, TREND_POINTS)
         changes, unit = compared(cursor, now)
-    found: Mapping[str, Any] = result or {}
+    correlation: Mapping[str, Any] = result or {}
     marks = tuple(mark for mark in rollout_marks(result) if mark.time >= shown.start)
-    findings = list(found.get("findings", ()))
+    findings = list(correlation.get("findings", ()))
     return frame.page(
-        "overview.html", now.sentence, tiles=_tiles(now, found, changes, unit), sub=_seen(frame, now),
+        "overview.html", now.sentence, tiles=_tiles(now, correlation, changes, unit), sub=_seen(frame, now),
         trend=both(lambda width: stacked_bars(
             "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
@@ -72,9 +69,10 @@ def overview(frame: Frame) -> Response:
         forest=forest_of(frame, findings[:SHOWN], 400.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
         more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
-        rollouts=rollouts_table(frame, found, width="half"), novelties=_novelties(frame, now),
-        heat=heat_of(frame, 520.0), bad_nodes=bad_nodes(frame, found, width="half"),
-        unknowns=unknowns_table(frame, now.unrecognised[:SHOWN], width="half"), completeness=_completeness(frame, now, found),
+        rollouts=rollouts_table(frame, correlation, width="half"), novelties=_novelties(frame, now),
+        heat=heat_of(frame, 520.0), bad_nodes=bad_nodes(frame, correlation, width="half"),
+        unknowns=unknowns_table(frame, now.unrecognised[:SHOWN], width="half"),
+        completeness=_completeness(frame, now, correlation),
     )  # fmt: skip
 
 
@@ -84,9 +82,9 @@ def findings_only(frame: Frame) -> Response:
     heading = "No result yet" if result is None else (
         f"{count(result['incidents'])} incidents on {count(result['nodes'])} nodes; {count(len(result['findings']))} findings"
     )  # fmt: skip
-    found: Mapping[str, Any] = result or {}
-    findings = list(found.get("findings", ()))[:SHOWN]
-    tables = [rollouts_table(frame, found), bad_nodes(frame, found)] if result else []
+    correlation: Mapping[str, Any] = result or {}
+    findings = list(correlation.get("findings", ()))[:SHOWN]
+    tables = [rollouts_table(frame, correlation), bad_nodes(frame, correlation)] if result else []
     return frame.page(
         "findings.html", heading, result=result, forest=forest_of(frame, findings), findings=finding_items(frame, findings),
         tables=tables,
@@ -110,7 +108,7 @@ def _window_of(frame: Frame, result: Any) -> str:
     return f" These findings are of {start:%d %b} to {end:%d %b %Y}; the window of this page does not change them."
 
 
-def _seen(frame: Frame, now: Overview) -> Markup:
+def _seen(frame: Frame, now: Review) -> Markup:
     silent = Markup('<a class="worse" href="{}">{} not seen for a day</a>').format(
         frame.link("/quality"), counted(len(now.silent), "node was", "nodes were")
     )  # fmt: skip
@@ -122,10 +120,12 @@ def _seen(frame: Frame, now: Overview) -> Markup:
     )  # fmt: skip
 
 
-def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str) -> list[Tile]:
+def _tiles(
+    now: Review, correlation: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str
+) -> list[Tile]:
     totals, before = now.totals, now.totals_before
     share = totals.without_cause / totals.incidents if totals.incidents else None
-    at_risk, because = most_at_risk(found) or (0, "no finding with nodes that have not crashed")
+    at_risk, because = most_at_risk(correlation) or (0, "no finding with nodes that have not crashed")
     recent = sums(changes)
     lost = totals.lost_gpu_hours
     changed_by = _change(*recent, unit)
@@ -147,8 +147,8 @@ def _tiles(now: Overview, found: Mapping[str, Any], changes: Mapping[Key, tuple[
         second,
         Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause",
              change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
-        Tile(figure=count(at_risk) if found else "–", what="nodes at risk, not affected yet",
-             change=because if found else "not known yet", tone="dim", path="/findings"),
+        Tile(figure=count(at_risk) if correlation else "–", what="nodes at risk, not affected yet",
+             change=because if correlation else "not known yet", tone="dim", path="/findings"),
     ]  # fmt: skip
 
 
@@ -164,21 +164,23 @@ def _change(value: float, before: float, unit: str) -> str:
 
 
 def _causes(
-    frame: Frame, now: Overview, over_time: Mapping[Key, list[int]], changes: Mapping[Key, tuple[int, int]], unit: str
+    frame: Frame, now: Review, over_time: Mapping[Key, list[int]], changes: Mapping[Key, tuple[int, int]], unit: str
 ) -> Any:
-    rows = [each for each in now.causes if each.incidents]
-    largest = max([1, *(each.incidents for each in rows)])
+    rows = [cause for cause in now.causes if cause.incidents]
+    largest = max([1, *(cause.incidents for cause in rows)])
 
-    def row(each: CauseRow) -> list[Any]:
-        pair = changes.get((each.kind, each.id))
-        points = over_time.get((each.kind, each.id), [])
+    def row(cause: CauseRow) -> list[Any]:
+        pair = changes.get((cause.kind, cause.id))
+        points = over_time.get((cause.kind, cause.id), [])
         cells: list[Any] = [
-            link(frame.to, "causes", each.id, each.title), tag(each.verdict), bar(each.incidents, largest, each.verdict),
-            changed(pair), number(each.nodes),
+            link(frame.to, "causes", cause.id, cause.title), tag(cause.verdict), bar(cause.incidents, largest, cause.verdict),
+            changed(pair), number(cause.nodes),
         ]  # fmt: skip
         if now.totals.lost_gpu_hours is not None:
-            cells.append(number(each.lost_gpu_hours))
-        trend = sparkline(f"Root incidents of {clip(each.title)} over time", points, verdict=each.verdict, width=SPARK)
+            cells.append(number(cause.lost_gpu_hours))
+        trend = sparkline(
+            f"Root incidents of {clip(cause.title)} over time", points, verdict=cause.verdict, width=SPARK
+        )
         return [*cells, picture(trend, points[-1] if points else None)]
 
     heads = ["Cause", "Whose", "Root incidents", "Change", "Nodes"]
@@ -210,14 +212,14 @@ def changed(pair: tuple[int, int] | None) -> Cell:
     return number((now - before) / before if before else float(now), change(now, before), tone)
 
 
-def _novelties(frame: Frame, now: Overview) -> Any:
+def _novelties(frame: Frame, now: Review) -> Any:
     rows = [
         (
-            link(frame.to, "causes", each.signature, each.title), tag(each.verdict),
-            "new" if each.quiet_seconds is None else f"back after {each.quiet_seconds / 86400:.0f} days",
-            number(each.incidents), number(each.nodes), when(each.first),
+            link(frame.to, "causes", novelty.signature, novelty.title), tag(novelty.verdict),
+            "new" if novelty.quiet_seconds is None else f"back after {novelty.quiet_seconds / 86400:.0f} days",
+            number(novelty.incidents), number(novelty.nodes), when(novelty.first),
         )
-        for each in now.novelties[:SHOWN]
+        for novelty in now.novelties[:SHOWN]
     ]  # fmt: skip
     empty = "No signature is new or back." if now.before else (
         "The records do not reach back far enough to tell what is new."
@@ -228,26 +230,26 @@ def _novelties(frame: Frame, now: Overview) -> Any:
     )  # fmt: skip
 
 
-def _completeness(frame: Frame, now: Overview, found: Mapping[str, Any]) -> Any:
+def _completeness(frame: Frame, now: Review, correlation: Mapping[str, Any]) -> Any:
     rows: list[tuple[Any, ...]] = [
         ("Nodes seen within the last day of the window", f"{now.nodes - len(now.silent):,} of {now.nodes:,}")
     ]
     rows += [
         (
-            link(frame.to, "nodes", each.node),
-            Cell(shown=Markup("last seen {}").format(time_of(each.last_seen)), value=each.last_seen),
+            link(frame.to, "nodes", silent.node),
+            Cell(shown=Markup("last seen {}").format(time_of(silent.last_seen)), value=silent.last_seen),
         )
-        for each in now.silent[:SILENT_SHOWN]
+        for silent in now.silent[:SILENT_SHOWN]
     ]  # fmt: skip
     if (others := len(now.silent) - SILENT_SHOWN) > 0:
         rows.append((counted(others, "more node"), ""))
-    rows += [(str(gap["what"]), count(gap["count"])) for gap in found.get("gaps", ())]
+    rows += [(str(gap["what"]), count(gap["count"])) for gap in correlation.get("gaps", ())]
     more = Markup('<a href="{}">data quality</a>').format(frame.link("/quality"))
     return frame.table("seen", "Completeness", ("What", "How many, or since when"), rows, width="half", more=more,
                        note="What these numbers do not include")  # fmt: skip
 
 
-def _unit(now: Overview) -> str:
+def _unit(now: Review) -> str:
     days = (now.over_time.edges[1] - now.over_time.edges[0]) / 86400
     if abs(days - 1) < 0.01:
         return "root incidents a day"

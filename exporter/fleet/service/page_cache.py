@@ -33,7 +33,7 @@ Make = Callable[[], Response]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class PageState:
     """What answers depend on. After a change of `seen` the previous answer may be served; after one of `health` it may not."""
 
     health: Hashable = ()
@@ -47,7 +47,7 @@ class Busy(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     response: Response
-    state: State
+    state: PageState
     made: float
 
 
@@ -63,7 +63,7 @@ class PageCache:
         self._makers, self._usual_makers = CapacityLimiter(MAKERS), CapacityLimiter(USUAL_MAKERS)
 
     async def get(
-        self, address: Hashable, state: State, make: Make, *, usual: bool = False, keep: bool = True
+        self, address: Hashable, state: PageState, make: Make, *, usual: bool = False, keep: bool = True
     ) -> Response:
         """An answer of the last 30 s, with its age as a header. What `make` raises, and any error, is not kept.
 
@@ -84,10 +84,12 @@ class PageCache:
                 self._make(address, state, make, usual=usual, keep=keep)
         return _aged(answer.response, self._clock() - answer.made)
 
-    def _is_served(self, answer: _Answer, state: State, longest: float) -> bool:
+    def _is_served(self, answer: _Answer, state: PageState, longest: float) -> bool:
         return answer.state.health == state.health and self._clock() - answer.made <= longest
 
-    def _make(self, address: Hashable, state: State, make: Make, *, usual: bool, keep: bool) -> asyncio.Task[_Answer]:
+    def _make(
+        self, address: Hashable, state: PageState, make: Make, *, usual: bool, keep: bool
+    ) -> asyncio.Task[_Answer]:
         """The task that makes an answer; the one that does so already, if there is one. Raises Busy."""
         if address in self._making:
             return self._making[address]

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from exporter.core.text.phrases import counted
 from exporter.fleet.history.watched import IN_WINDOW
 from exporter.fleet.service.frame import Frame
-from exporter.fleet.service.tables import Table, link, number, when
+from exporter.fleet.service.tables import PageTable, link, number, when
 
 SILENT = f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW}
 GROUP BY node HAVING seen < $day ORDER BY seen, node"""
@@ -21,7 +21,7 @@ WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 500
 TARGETS = """SELECT node, state, what, pulled, failing_since, behind FROM targets
 WHERE state NOT IN ('ok', 'new') ORDER BY failing_since, node LIMIT 500"""
 MAX_ROWS = 500
-WHAT = "What the service could not see or read, and what the other pages therefore do not include"
+SUBTITLE = "What the service could not see or read, and what the other pages therefore do not include"
 
 
 def quality_page(frame: Frame) -> Response:
@@ -30,10 +30,10 @@ def quality_page(frame: Frame) -> Response:
     gaps = (frame.view.fleet_status.result or {}).get("gaps", ())
     tables = [
         frame.table("gaps", "Missing or less exact in the findings", ("What", "Count"),
-                    ((each["what"], number(each["count"])) for each in gaps), empty="Nothing is missing.")
+                    ((gap["what"], number(gap["count"])) for gap in gaps), empty="Nothing is missing.")
     ]  # fmt: skip
     if store is None:
-        return frame.page("sections.html", "Data quality", tables=tables, sub=WHAT)
+        return frame.page("sections.html", "Data quality", tables=tables, sub=SUBTITLE)
 
     def rows(query: str, **parameters: Any) -> list[dict[str, Any]]:
         return store.rows(query, parameters)
@@ -68,12 +68,12 @@ def quality_page(frame: Frame) -> Response:
         )  # fmt: skip
     tables.append(_versions(frame, rows))
     heading = f"Data quality: {counted(len(silent), 'node')} not seen for a day"
-    return frame.page("sections.html", heading if silent else "Data quality", tables=tables, sub=WHAT)
+    return frame.page("sections.html", heading if silent else "Data quality", tables=tables, sub=SUBTITLE)
 
 
-def _versions(frame: Frame, rows: Any) -> Table:
+def _versions(frame: Frame, rows: Any) -> PageTable:
     """How many nodes state facts, and how many heartbeats: what the correlator can use of them."""
-    found: Mapping[str, Any] = rows(
+    counts: Mapping[str, Any] = rows(
         f"""SELECT (SELECT count(DISTINCT node) FROM watched_days WHERE {IN_WINDOW}) AS beats,
         (SELECT count(DISTINCT node) FROM watched_days WHERE {IN_WINDOW} AND busy_beats > 0) AS busy,
         (SELECT count(DISTINCT node) FROM facts WHERE time < $end) AS facts,
@@ -82,16 +82,16 @@ def _versions(frame: Frame, rows: Any) -> Table:
         **frame.span,
     )[0]  # fmt: skip
     counted_rows = (
-        ("Nodes with heartbeats", found["beats"]), ("Nodes that measure GPU-busy hours", found["busy"]),
-        ("Nodes with facts", found["facts"]), ("Incidents, with consequences", found["incidents"]),
-        ("Incidents in job logs without a known job", found["no_job"]),
+        ("Nodes with heartbeats", counts["beats"]), ("Nodes that measure GPU-busy hours", counts["busy"]),
+        ("Nodes with facts", counts["facts"]), ("Incidents, with consequences", counts["incidents"]),
+        ("Incidents in job logs without a known job", counts["no_job"]),
     )  # fmt: skip
     return _table(
         frame,
         "basis",
         "What the numbers are based on",
         ("What", "Count"),
-        ((what, number(n)) for what, n in counted_rows),
+        ((name, number(n)) for name, n in counted_rows),
         "",
     )
 
@@ -99,5 +99,5 @@ def _versions(frame: Frame, rows: Any) -> Table:
 def _table(
     frame: Frame, key: str, title: str, heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str, empty: str = "None.",
     more: Markup | str = "",
-) -> Table:  # fmt: skip
+) -> PageTable:  # fmt: skip
     return frame.table(key, title, heads, rows, note=note, empty=empty, more=more)

@@ -1,13 +1,13 @@
-"""One refresh: `gpufault correlate` as a process of its own, and what became of it.
+"""Refreshes: `gpufault correlate` as a process of its own, what became of it, and the status of the service.
 
 A process, since arrays and DuckDB take gigabytes that only its end gives back, since it can be ended when it hangs, and
-since whatever happens to it leaves the service, and its last result, as they are. What the service shows is what the
-command prints.
+since whatever happens to it leaves the service, and its last result, as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -15,17 +15,66 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from exporter.config.fleet import FleetConfig
 from exporter.core.text.redact import redact
-from exporter.fleet.service.status import CONFIGURATION, INTERNAL, KILLED, SOURCE, TIMEOUT
+
+# Why a refresh gave no result: the journals or the API could not be read; what was asked makes no sense; it took too
+# long; a signal ended it, as the kernel's does when memory is short; our own bug.
+SOURCE, CONFIGURATION, TIMEOUT, KILLED, INTERNAL = REASONS = (
+    "source", "configuration", "timeout", "killed", "internal",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A refresh that gave no result: one of REASONS, and what to tell a person."""
+
+    reason: str
+    message: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """What web side and metrics show. Times are Unix seconds.
+
+    `result` is the Correlation JSON of the contract as the last refresh that gave one left it, at `result_time`;
+    `failure` is that of the last refresh, where it gave none. `complete_time` is when a result last lacked nothing.
+    """
+
+    result: Mapping[str, Any] | None = None
+    result_time: float = 0.0
+    complete_time: float | None = None
+    tag: str = ""  # changes with the result
+    failure: Failure | None = None
+    refreshes: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict)
+    duration: float = 0.0
+    running: bool = False
+    reload_ok: bool = True
+    reload_time: float = 0.0
+    web_config_ok: bool | None = None  # None: there is no such file
+    web_config_time: float = 0.0
+
+    @property
+    def changed(self) -> float:
+        """When what the API answers last became another."""
+        return max(self.result_time, self.failure.time if self.failure else 0.0)
+
+    @property
+    def entity_tag(self) -> str:
+        """Names what the API answers, its age aside."""
+        failed = f"{self.failure.reason} {self.failure.time}" if self.failure else ""
+        return hashlib.blake2b(f"{self.tag} {failed}".encode(), digest_size=12).hexdigest()
+
 
 COMMAND = (sys.executable, "-m", "exporter.cli.main", "correlate")
 NICE = 10  # a scrape or a probe goes before it where there is one core
-TOLD_BYTES = 4096  # of what it wrote on stderr, from the end
+STDERR_TAIL_BYTES = 4096  # of what it wrote on stderr, from the end
 END_SECONDS = 5.0  # from SIGTERM to SIGKILL
 
 
@@ -65,15 +114,15 @@ class Refresh:
     def __init__(self, asked: Sequence[str], folder: Path, output: Path, *, timeout: float) -> None:
         """Start it. Raises OSError where no process can be started."""
         self._output = output
-        self._words = folder / "stderr"
+        self._stderr_path = folder / "stderr"
         self._timeout = timeout
         self._started = time.monotonic()
         self._output.unlink(missing_ok=True)
         # Flags that the environment gives are in the configuration already; twice they would count twice.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GPUFAULT_") and k != "NOTIFY_SOCKET"}
-        with self._words.open("wb") as words:
+        with self._stderr_path.open("wb") as stderr:
             self._process = subprocess.Popen(  # noqa: S603 (our own command)
-                [*COMMAND, *asked], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words, cwd=folder,
+                [*COMMAND, *asked], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, cwd=folder,
                 env=environment | {"PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
             )  # fmt: skip
         with contextlib.suppress(OSError):
@@ -117,7 +166,7 @@ class Refresh:
 
     def _error_output(self) -> str:
         """What it wrote on stderr, its last part, without secrets."""
-        with self._words.open("rb") as words:
-            words.seek(max(words.seek(0, os.SEEK_END) - TOLD_BYTES, 0))
-            text = words.read().decode(errors="backslashreplace").strip()
+        with self._stderr_path.open("rb") as stderr:
+            stderr.seek(max(stderr.seek(0, os.SEEK_END) - STDERR_TAIL_BYTES, 0))
+            text = stderr.read().decode(errors="backslashreplace").strip()
         return redact(text.removeprefix("gpufault: ") if "internal error" not in text else text)

@@ -44,11 +44,11 @@ def asked(request: Request, name: str, window: tuple[float, float], *, limit: in
     if given.get("fact") and given.get("value"):  # as the form of the page asks
         facts[given["fact"]] = given["value"]
     filters = {key: value for key, value in given.items() if key in listing.filters and value}
-    known = {*listing.filters, *_KEPT, "sort", "limit", "offset", "format"}
-    known |= {"by", "fact", "value", "table"} if name == "nodes" else set()
+    allowed = {*listing.filters, *_KEPT, "sort", "limit", "offset", "format"}
+    allowed |= {"by", "fact", "value", "table"} if name == "nodes" else set()
     of_tables = ("fact.", "sort.", "find.", "all.")
-    if unknown := sorted(key for key in given if key not in known and not key.startswith(of_tables)):
-        raise BadRequest(f"unknown parameter {unknown[0][:80]!r}; use {', '.join(sorted(known))} or fact.NAME")
+    if unknown := sorted(key for key in given if key not in allowed and not key.startswith(of_tables)):
+        raise BadRequest(f"unknown parameter {unknown[0][:80]!r}; use {', '.join(sorted(allowed))} or fact.NAME")
     if facts and "node" not in listing.filters:
         raise BadRequest(f"{name} cannot be filtered by facts")
     sort = given.get("sort", listing.sort)
@@ -95,10 +95,10 @@ def _number(text: str, name: str, most: int) -> int:
 
 
 def _span(text: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,5})([hdw])", text, re.ASCII)
-    if not found or not int(found[1]):
+    match = re.fullmatch(r"([0-9]{1,5})([hdw])", text, re.ASCII)
+    if not match or not int(match[1]):
         raise BadRequest("invalid window; use a number and a unit, such as 7d")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _time(text: str, name: str) -> float:

@@ -33,7 +33,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PageTable:
     """A table of a page. `key` is its name in addresses; `width` the class of its card: full, larger, most, rest or half."""
 
     key: str
@@ -60,7 +60,7 @@ class Table:
         return bool(self.find) or self.total >= FILTERED_FROM
 
 
-def arranged(table: Table, query: Mapping[str, str]) -> Table:
+def arranged(table: PageTable, query: Mapping[str, str]) -> PageTable:
     """The table as an address asks for it: `sort.KEY=2` or `-2`, `find.KEY=text`."""
     sort, find = query.get(f"sort.{table.key}", ""), query.get(f"find.{table.key}", "")[:MAX_FIND_CHARS]
     rows = list(table.rows)
@@ -69,24 +69,24 @@ def arranged(table: Table, query: Mapping[str, str]) -> Table:
         rows = [row for row in rows if any(find.casefold() in str(plain(value)).casefold() for value in row)]
     if re.fullmatch(r"-?[0-9]{1,2}", sort, re.ASCII) and abs(int(sort)) < len(table.heads):
         column = abs(int(sort))
-        known = [row for row in rows if plain(row[column]) is not None]
-        known.sort(key=lambda row: _order(row[column]), reverse=sort.startswith("-"))
-        rows = [*known, *(row for row in rows if plain(row[column]) is None)]
+        with_value = [row for row in rows if plain(row[column]) is not None]
+        with_value.sort(key=lambda row: _order(row[column]), reverse=sort.startswith("-"))
+        rows = [*with_value, *(row for row in rows if plain(row[column]) is None)]
     else:
         sort = ""
-    return Table(
+    return PageTable(
         key=table.key, title=table.title, heads=table.heads, rows=rows, note=table.note, empty=table.empty,
         width=table.width, total=len(table.rows), sort=sort, find=find, more=table.more,
         all=f"all.{table.key}" in query,
     )  # fmt: skip
 
 
-def as_csv(table: Table) -> str:
+def as_csv(table: PageTable) -> str:
     """The rows as CSV, without formulas."""
     return csv_of(table.heads, ([plain(value) for value in row] for row in table.rows))
 
 
-def as_json(table: Table) -> dict[str, Any]:
+def as_json(table: PageTable) -> dict[str, Any]:
     """The rows as JSON, by heads."""
     return {
         "table": table.key,
@@ -105,9 +105,9 @@ def plain(value: Any) -> Any:
 
 def _order(value: Any) -> tuple[bool, float, str]:
     """Numbers before texts."""
-    known = plain(value)
-    number = isinstance(known, (int, float))
-    return not number, float(known) if number else 0.0, "" if number else str(known)
+    plain_value = plain(value)
+    number = isinstance(plain_value, (int, float))
+    return not number, float(plain_value) if number else 0.0, "" if number else str(plain_value)
 
 
 def when(time: float | None) -> Cell:
@@ -128,8 +128,8 @@ def tone_of(now: int, before: int) -> str:
 
 def tag(verdict: str) -> Cell:
     """Whose fault something is, in its colour."""
-    known = verdict if verdict in ("infrastructure", "workload") else "unclear"
-    return Cell(shown=Markup('<span class="tag {}">{}</span>').format(known, known), value=known)
+    class_ = verdict if verdict in ("infrastructure", "workload") else "unclear"
+    return Cell(shown=Markup('<span class="tag {}">{}</span>').format(class_, class_), value=class_)
 
 
 def picture(svg: str, value: float | None = None) -> Cell:
@@ -151,10 +151,10 @@ def link(address: Link, kind: str, name: str, text: str = "", *, with_id: bool =
 
 def several(cells: Iterable[Cell], more: int = 0) -> Cell:
     """Several links in one cell, and how many there are beside them."""
-    found = list(cells)
-    shown = Markup(", ").join(escape(each) for each in found)
+    links = list(cells)
+    shown = Markup(", ").join(escape(cell) for cell in links)
     if more > 0:
         shown += Markup(" and {} more").format(f"{more:,}")
     return Cell(
-        shown=shown, value=", ".join(str(each.value) for each in found) + (f" and {more:,} more" if more > 0 else "")
+        shown=shown, value=", ".join(str(cell.value) for cell in links) + (f" and {more:,} more" if more > 0 else "")
     )

@@ -13,61 +13,63 @@ from exporter.core.authoring.draft import draft
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
+from exporter.fleet.review.contents import UnrecognisedCrash
 from exporter.fleet.review.queries import unrecognised
-from exporter.fleet.review.values import UnrecognisedCrash
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import clip, count, multiline
-from exporter.fleet.service.tables import Cell, Table, number, when
+from exporter.fleet.service.tables import Cell, PageTable, number, when
 
 
 def unknowns_page(frame: Frame) -> Response:
     """The page of unrecognised crashes."""
-    found: Sequence[UnrecognisedCrash] = ()
+    clusters: Sequence[UnrecognisedCrash] = ()
     if frame.view.store is not None:
         with frame.view.store.cursor() as db:
-            found = unrecognised(db, Window(start=frame.start, end=frame.end))
-    crashes, new = sum(each.count for each in found), sum(each.is_new for each in found)
+            clusters = unrecognised(db, Window(start=frame.start, end=frame.end))
+    crashes, new = sum(cluster.count for cluster in clusters), sum(cluster.is_new for cluster in clusters)
     heading = (
-        f"{count(crashes)} unrecognised crashes of {count(len(found))} kinds" if found else "No unrecognised crashes"
+        f"{count(crashes)} unrecognised crashes of {count(len(clusters))} kinds"
+        if clusters
+        else "No unrecognised crashes"
     )
     return frame.page(
-        "sections.html", heading + (f", {new} new" if new else ""), tables=[unknowns_table(frame, found, full=True)],
+        "sections.html", heading + (f", {new} new" if new else ""), tables=[unknowns_table(frame, clusters, full=True)],
         sub="No signature matches these lines. Similar lines are one row, those on most nodes first.",
     )  # fmt: skip
 
 
 def unknowns_table(
-    frame: Frame, found: Sequence[UnrecognisedCrash], width: str = "full", *, full: bool = False
-) -> Table:
+    frame: Frame, clusters: Sequence[UnrecognisedCrash], width: str = "full", *, full: bool = False
+) -> PageTable:
     """Clusters of unrecognised crashes; `full`: with an example and the command that begins a signature."""
     heads = ["Line", "Crashes", "Nodes", "Jobs", "First (UTC)"]
     heads += ["Last (UTC)", "Example", "Begin a signature"] if full else []
     more = Markup("") if full else Markup('<a href="{}">begin a signature</a>').format(frame.link("/unknowns"))
     return frame.table(
-        "unknowns", "Clusters" if full else "Unrecognised crashes", heads, [_row(each, full=full) for each in found],
+        "unknowns", "Clusters" if full else "Unrecognised crashes", heads, [_row(cluster, full=full) for cluster in clusters],
         note="New: not seen before this window" if full else "No signature matches them; similar lines are one row",
         empty="Every crash in this window matches a signature.", width=width, more=more,
     )  # fmt: skip
 
 
-def _row(each: UnrecognisedCrash, *, full: bool) -> list[Any]:
-    new = Markup(' <span class="tag worse">new</span>') if each.is_new else Markup("")
+def _row(cluster: UnrecognisedCrash, *, full: bool) -> list[Any]:
+    new = Markup(' <span class="tag worse">new</span>') if cluster.is_new else Markup("")
     cells: list[Any] = [
-        Cell(shown=_code(each.template) + new, value=redact(each.template)), number(each.count), number(each.nodes),
-        number(each.jobs), when(each.first),
+        Cell(shown=_code(cluster.template) + new, value=redact(cluster.template)), number(cluster.count), number(cluster.nodes),
+        number(cluster.jobs), when(cluster.first),
     ]  # fmt: skip
     if full:
-        place = f"{each.path}:{each.line}" if each.path else "log not recorded"
-        example = _code(each.examples[0]) + Markup('<br><span class="id">{}</span>').format(_safe(place))
-        examples = list(dict.fromkeys(map(_safe, each.examples)))
+        location = f"{cluster.path}:{cluster.line}" if cluster.path else "log not recorded"
+        example = _code(cluster.examples[0]) + Markup('<br><span class="id">{}</span>').format(_safe(location))
+        examples = list(dict.fromkeys(map(_safe, cluster.examples)))
         command = f"gpufault signatures new {shlex.join(examples)}"
         pack = draft(examples, "job", ())
         begin = Markup(
             "<details><summary>draft</summary><p><code>{}</code> writes this:</p><pre>{}</pre></details>"
         ).format(command, multiline(pack))
         cells += [
-            when(each.last),
-            Cell(shown=example, value=redact(each.examples[0])),
+            when(cluster.last),
+            Cell(shown=example, value=redact(cluster.examples[0])),
             Cell(shown=begin, value=command),
         ]
     return cells

@@ -6,19 +6,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from exporter.fleet.charts.bars import Bar, bars, small_bar
-from exporter.fleet.charts.heat_map import Group, heat_map
+from exporter.fleet.charts.heat_map import NodeGroup, heat_map
 from exporter.fleet.charts.intervals import Interval, event_study, forest
-from exporter.fleet.charts.over_time import Mark, sparkline, stacked_bars
-from exporter.fleet.charts.scales import decades, number, ticks, time_ticks
-from exporter.fleet.charts.timeline import Event, Lane, timeline
+from exporter.fleet.charts.over_time import Event, Lane, Mark, small_bar, sparkline, stacked_bars, timeline
+from exporter.fleet.charts.svg import decades, number, ticks, time_ticks
 
 DAY = 86400.0
 HOSTILE = "<script>alert(1)</script>\"' onload=x \u202e\n\x00" + "x" * 10_000
 SVG = "{http://www.w3.org/2000/svg}"
 
 DRAWN: dict[str, Callable[[str, float], str]] = {
-    "bars": lambda name, width: bars(name, [Bar(name=name, value=3.0, verdict=name)], unit=name, width=width),
     "stacked bars": lambda name, width: stacked_bars(
         name, [0.0, DAY, 2 * DAY], [("workload", [1, 2]), (name, [0, 4])], unit=name, width=width,
         marks=[Mark(time=DAY, what=name)],
@@ -32,7 +29,7 @@ DRAWN: dict[str, Callable[[str, float], str]] = {
         name, [Interval(name=name, value=1.0, low=0.6, high=None), Interval(name=name, value=6.0, low=4.0, high=8.0)],
         changed_at=1, width=width,
     ),
-    "heat map": lambda name, width: heat_map(name, [Group(name=name, cells=((name, 3), ("b", 0)))], unit=name, width=width),
+    "heat map": lambda name, width: heat_map(name, [NodeGroup(name=name, cells=((name, 3), ("b", 0)))], unit=name, width=width),
     "timeline": lambda name, width: timeline(
         name, [Lane(name=name, events=(Event(time=1.0, what=name), Event(time=5.0, end=9.0, what=name)))], 0.0, 10.0,
         width=width,
@@ -68,12 +65,11 @@ def test_a_chart_has_a_title_and_a_description(kind: str) -> None:
 @pytest.mark.parametrize(
     "svg",
     [
-        bars("Nothing", [], unit="crashes"),
         stacked_bars("Nothing", [0.0, DAY], [("workload", [0])], unit="crashes"),
         sparkline("Nothing", [None, None]),
         forest("Nothing", []),
         event_study("Nothing", [], changed_at=0),
-        heat_map("Nothing", [Group(name="r1", cells=())], unit="crashes"),
+        heat_map("Nothing", [NodeGroup(name="r1", cells=())], unit="crashes"),
         timeline("Nothing", [Lane(name="jobs", events=())], 0.0, 1.0),
     ],
 )
@@ -81,12 +77,6 @@ def test_no_data_is_said_and_not_drawn(svg: str) -> None:
     root = ElementTree.fromstring(svg)
     assert [text.text for text in root.iter(f"{SVG}text")] != []
     assert not list(root.iter(f"{SVG}rect"))
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    root = ElementTree.fromstring(bars("Crashes", [Bar(name="a", value=8.0), Bar(name="b", value=2.0)], unit="crashes"))
-    long, short = (float(rect.attrib["width"]) for rect in root.iter(f"{SVG}rect"))
-    assert long == pytest.approx(4 * short, abs=0.5)
 
 
 def test_stacked_bars_stand_on_each_other() -> None:

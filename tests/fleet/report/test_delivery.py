@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from exporter.cli.main import main
-from exporter.fleet.report import messages
+from exporter.fleet.report import markdown
 from tests.fleet.review.fleets import crash, journal, watched
 from tests.outputs.receivers import answers, receiving
 from tests.support.mail_server import mail_server
@@ -144,6 +144,6 @@ def test_what_is_missing_is_told_at_once(
 
 def test_a_long_section_is_divided_at_its_lines() -> None:
     lines = ["*Title*", *(f"• {i} {'x' * 300}" for i in range(30)), "", "short"]
-    parts = messages._parts(lines)
-    assert all(len(part) <= messages.MAX_BLOCK_CHARS for part in parts)
+    parts = markdown._parts(lines)
+    assert all(len(part) <= markdown.MAX_BLOCK_CHARS for part in parts)
     assert "\n".join(parts).split("\n") == [line for line in lines if line]

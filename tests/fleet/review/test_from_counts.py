@@ -4,12 +4,12 @@ import duckdb
 import pytest
 
 from exporter.fleet.observations import Observed
-from exporter.fleet.report.html import as_html
+from exporter.fleet.report.html_report import as_html
 from exporter.fleet.report.markdown import as_markdown
 from exporter.fleet.results.to_json import to_json
+from exporter.fleet.review.contents import Review
 from exporter.fleet.review.from_counts import NOTE, fill_from_counts
-from exporter.fleet.review.overview import overview
-from exporter.fleet.review.values import Overview
+from exporter.fleet.review.window_review import review_of
 from exporter.fleet.statistics.correlation import correlate
 from tests.fleet.review.fleets import TITLES
 from tests.fleet.small import WEEK, fleet
@@ -18,10 +18,10 @@ FACTS = [(node, 0.0, {"gpu_count": "4", "driver": "1"}) for node in "abc"]
 CRASHES = [("a", 1.0, "xid", None), ("a", 3.0, "xid", None), ("b", 2.0, "hang", None)]
 
 
-def review(observed: Observed) -> Overview:
+def review(observed: Observed) -> Review:
     with duckdb.connect() as db:
         fill_from_counts(db, observed)
-        return overview(db, WEEK, to_json(correlate(observed, WEEK)), TITLES)
+        return review_of(db, WEEK, to_json(correlate(observed, WEEK)), TITLES)
 
 
 @pytest.mark.parametrize("busy", [None, dict.fromkeys("abc", 20.0)])

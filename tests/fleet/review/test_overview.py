@@ -7,16 +7,15 @@ import pytest
 
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.report.document import to_json
-from exporter.fleet.report.html import as_html
+from exporter.fleet.report.html_report import as_html, sections
 from exporter.fleet.report.markdown import as_markdown
-from exporter.fleet.report.sections import sections
-from exporter.fleet.review.overview import overview
-from exporter.fleet.review.values import Deaths, Overview
+from exporter.fleet.review.contents import Deaths, Review
+from exporter.fleet.review.window_review import review_of
 from tests.fleet.review.fleets import DAY, START, TITLES, WEEK, crash, history, journal, watched
 
 
-def review(folder: Path, records: list[dict[str, object]], *, compare: bool = True) -> Overview:
-    return overview(history(journal(folder, records)), WEEK, None, TITLES, compare=compare)
+def review(folder: Path, records: list[dict[str, object]], *, compare: bool = True) -> Review:
+    return review_of(history(journal(folder, records)), WEEK, None, TITLES, compare=compare)
 
 
 def test_a_cause_is_counted_with_its_nodes_jobs_and_hours(tmp_path: Path) -> None:
@@ -169,4 +168,4 @@ def test_a_fleet_without_crashes_gets_one_sentence(tmp_path: Path) -> None:
 def test_an_incomplete_fleet_is_not_called_fine(tmp_path: Path) -> None:
     db = history(journal(tmp_path, watched("ab")))
     correlation = {"complete": False, "findings": []}
-    assert overview(db, WEEK, correlation, TITLES).sentence == "No root incident on 2 nodes, as far as was seen."
+    assert review_of(db, WEEK, correlation, TITLES).sentence == "No root incident on 2 nodes, as far as was seen."

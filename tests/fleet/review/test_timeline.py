@@ -7,7 +7,7 @@ import pytest
 from exporter.cli.main import main
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
-from exporter.fleet.review.timeline import changed_facts, duration, of_job, of_node
+from exporter.fleet.review.event_timeline import changed_facts, duration, of_job, of_node
 from tests.fleet.review.fleets import DAY, START, crash, history, journal, watched
 
 MONTH = Window(start=START, end=START + 28 * DAY)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from exporter.fleet.observations import Window
-from exporter.fleet.review.overview import overview
 from exporter.fleet.review.trends import compared, is_clear, sums, trends, week_on_week
+from exporter.fleet.review.window_review import review_of
 from tests.fleet.review.fleets import DAY, START, TITLES, WEEK, crash, history, journal, watched
 
 
@@ -30,7 +30,7 @@ def test_what_is_compared_depends_on_how_far_the_records_reach(tmp_path: Path, d
     db = history(journal(tmp_path, records()))
     window = Window(start=WEEK.end - days * DAY, end=WEEK.end)
     assert window.start > START or days == 21
-    found = overview(db, window, None, TITLES, compare=days == 7)
+    found = review_of(db, window, None, TITLES, compare=days == 7)
     counts, told = compared(db, found)
     assert told == unit
     assert (("signature", "xid") in counts) == bool(unit)

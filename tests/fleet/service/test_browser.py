@@ -16,7 +16,7 @@ import pytest
 
 from exporter.cli.main import main
 from exporter.fleet.service.answers import router
-from exporter.fleet.service.status import FleetStatus
+from exporter.fleet.service.refresh import FleetStatus
 from exporter.web.serving import RunningServer, serve
 from tests.fleet.running import Fleet
 from tests.fleet.service.test_pages import HOSTILE, LOCATIONS_RESULT, NOW, View, filled

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from exporter.demo.simulator import FleetPlan, random_causes, simulate
 from exporter.fleet.results.to_json import to_json
 from exporter.fleet.service.answers import PARTS
-from exporter.fleet.service.status import SOURCE, Failure, FleetStatus
+from exporter.fleet.service.refresh import SOURCE, Failure, FleetStatus
 from exporter.fleet.statistics.correlation import correlate
 from tests.fleet.service.test_pages import NOW, View
 

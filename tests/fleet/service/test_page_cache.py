@@ -17,10 +17,10 @@ from exporter.fleet.service.page_cache import (
     NEW_SECONDS,
     Busy,
     PageCache,
-    State,
+    PageState,
 )  # fmt: skip
 
-ONE, TWO = State(seen=1), State(seen=2)
+ONE, TWO = PageState(seen=1), PageState(seen=2)
 
 
 class Made:
@@ -66,7 +66,9 @@ def with_cache(test: Callable[[PageCache, Clock], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-async def asked(cache: PageCache, path: str, state: State, make: Callable[[], Response], *, usual: bool = False) -> str:
+async def asked(
+    cache: PageCache, path: str, state: PageState, make: Callable[[], Response], *, usual: bool = False
+) -> str:
     return bytes((await cache.get(path, state, make, usual=usual)).body).decode()
 
 
@@ -134,8 +136,8 @@ def test_an_answer_tells_its_age() -> None:
 def test_no_answer_from_before_a_failure_is_served() -> None:
     async def test(cache: PageCache, _: Clock) -> None:
         make = Made()
-        await asked(cache, "/", State(health="well", seen=1), make)
-        assert await asked(cache, "/", State(health="failed", seen=1), make) == "2"
+        await asked(cache, "/", PageState(health="well", seen=1), make)
+        assert await asked(cache, "/", PageState(health="failed", seen=1), make) == "2"
 
     with_cache(test)
 

@@ -22,10 +22,10 @@ from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.status import STATES
 from exporter.fleet.service.answers import router
-from exporter.fleet.service.findings import finding_id
+from exporter.fleet.service.finding_list import finding_id
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
-from exporter.fleet.service.status import Failure, FleetStatus
+from exporter.fleet.service.refresh import Failure, FleetStatus
 from exporter.metrics.exposition import MetricsSnapshot
 from tests.fleet.test_service_parts import FINDING, RESULT
 

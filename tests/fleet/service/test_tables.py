@@ -2,9 +2,9 @@
 
 from markupsafe import Markup
 
-from exporter.fleet.service.tables import Table, arranged, as_csv, as_json, link, number, plain, several, when
+from exporter.fleet.service.tables import PageTable, arranged, as_csv, as_json, link, number, plain, several, when
 
-TABLE = Table(
+TABLE = PageTable(
     key="t", title="T", heads=("Name", "Count"),
     rows=[("b", number(2)), ("a", number(10)), ("=c", number(None)), (Markup("<b>d</b>"), number(1))],
 )  # fmt: skip

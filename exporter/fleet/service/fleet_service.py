@@ -24,15 +24,14 @@ from exporter.config.fleet import DAY, FleetConfig
 from exporter.fleet.history.journal_files import NothingToRead, check_folder
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
+from exporter.fleet.service.fleet_metrics import snapshot_of
 from exporter.fleet.service.html import Titles
-from exporter.fleet.service.metrics import snapshot_of
-from exporter.fleet.service.refresh import Outcome, Refresh, arguments
-from exporter.fleet.service.status import INTERNAL, SOURCE, Failure, FleetStatus
+from exporter.fleet.service.refresh import INTERNAL, SOURCE, Failure, FleetStatus, Outcome, Refresh, arguments
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.process.main_loop import ReloadRequests, Waker, install_handlers, notify
 from exporter.web.active_config import ActiveConfig
 
-LOOK_SECONDS = 0.2  # between two checks of a running refresh
+CHECK_SECONDS = 0.2  # between two checks of a running refresh
 ROUND_SECONDS = 30.0  # a loop that has not come round for so long hangs
 REST_SECONDS = 5.0  # between two rounds: systemd's watchdog wants a sign of life now and then
 FIRST_RETRY_SECONDS = 60.0  # after a failure; each further one doubles it, up to the interval
@@ -162,7 +161,7 @@ class FleetService:
         if self._refresh is None and self._last_round >= self._due and not waits:
             self._start(folder)
         if self._refresh is not None or waits:
-            return LOOK_SECONDS
+            return CHECK_SECONDS
         return min(max(self._due - time.monotonic(), 0.0), self._reloads.rest(), REST_SECONDS)
 
     def _is_first_reading(self) -> bool:
@@ -207,15 +206,15 @@ class FleetService:
             self._failures = min(self._failures + 1, 16)
             self._log.error("refresh failed", reason=outcome.reason, message=outcome.message, again_in=f"{wait:.0f}s")
         else:
-            found, wait, self._failures = outcome.result, interval, 0
-            tag = hashlib.blake2b(json.dumps(found, sort_keys=True).encode(), digest_size=12).hexdigest()
+            result, wait, self._failures = outcome.result, interval, 0
+            tag = hashlib.blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=12).hexdigest()
             self._put(
-                running=False, refreshes=refreshes, failure=None, duration=outcome.seconds, result=found, tag=tag,
-                result_time=now, complete_time=now if found["complete"] else before.complete_time,
+                running=False, refreshes=refreshes, failure=None, duration=outcome.seconds, result=result, tag=tag,
+                result_time=now, complete_time=now if result["complete"] else before.complete_time,
             )  # fmt: skip
             self._log.info(
-                "refreshed", seconds=round(outcome.seconds, 1), nodes=found["nodes"], incidents=found["incidents"],
-                findings=len(found["findings"]), complete=found["complete"],
+                "refreshed", seconds=round(outcome.seconds, 1), nodes=result["nodes"], incidents=result["incidents"],
+                findings=len(result["findings"]), complete=result["complete"],
             )  # fmt: skip
         self._ended = time.monotonic()
         self._due = self._ended + (0.0 if self._is_outdated else wait)
@@ -241,6 +240,6 @@ class FleetService:
             self._log.info("configuration applied")
         self._put(reload_ok=not problems)
 
-    def _put(self, **what: Any) -> None:
+    def _put(self, **changes: Any) -> None:
         with self._lock:
-            self._fleet_status = replace(self._fleet_status, **what)
+            self._fleet_status = replace(self._fleet_status, **changes)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from exporter.fleet.pull.status import PULL_METRICS, PullCounts, pull_values
-from exporter.fleet.service.status import REASONS, FleetStatus
+from exporter.fleet.service.refresh import REASONS, FleetStatus
 from exporter.metrics.counters import OTHER, Labels, Metric
 from exporter.metrics.exposition import Family, MetricsSnapshot
 
@@ -137,14 +137,14 @@ def _of_refreshes(values: Values, fleet_status: FleetStatus, now: float) -> None
         put("complete_result_age_seconds", max(now - fleet_status.complete_time, 0.0))
 
 
-def _of_result(values: Values, found: Mapping[str, Any], most: int) -> None:
+def _of_result(values: Values, result: Mapping[str, Any], most: int) -> None:
     def put(name: str, value: float) -> None:
         values[f"gpufault_fleet_{name}"] = {(): value}
 
-    def rows(name: str, what: Iterable[tuple[Labels, float]]) -> None:
-        values[f"gpufault_fleet_{name}"] = bounded(what, most)
+    def rows(name: str, series: Iterable[tuple[Labels, float]]) -> None:
+        values[f"gpufault_fleet_{name}"] = bounded(series, most)
 
-    findings, bad_nodes, exposed = found["findings"], found["lemons"], found["exposed"]
+    findings, bad_nodes, exposed = result["findings"], result["lemons"], result["exposed"]
     values["gpufault_fleet_findings"] = {
         (status,): float(sum(f["status"] == status for f in findings)) for status in STATUSES
     }
@@ -153,25 +153,27 @@ def _of_result(values: Values, found: Mapping[str, Any], most: int) -> None:
         ("finding_rate_ratio_high", "rate_ratio_high"), ("finding_q_value", "q_value"),
     ):  # fmt: skip
         rows(name, ((finding_labels(f), _number(f[key])) for f in findings))
-    put("signatures_without_enough_data", len(found["not_enough_data"]))
+    put("signatures_without_enough_data", len(result["not_enough_data"]))
     values["gpufault_fleet_lemons"] = {
-        (kind,): float(sum(each["kind"] == kind for each in bad_nodes)) for kind in KINDS
+        (kind,): float(sum(entry["kind"] == kind for entry in bad_nodes)) for kind in KINDS
     }
     for name, key in (("lemon_incidents", "incidents"), ("lemon_probability", "probability")):
-        rows(name, (((each["kind"], each["name"], each["node"]), _number(each[key])) for each in bad_nodes))
+        rows(name, (((entry["kind"], entry["name"], entry["node"]), _number(entry[key])) for entry in bad_nodes))
     for name, key in (("exposed_nodes", "count"), ("exposed_expected_incidents", "expected_7d")):
-        rows(name, (((each["because"], each["signature"], each["status"]), _number(each[key])) for each in exposed))
-    put("nodes", found["nodes"])
-    put("incidents", found["incidents"])
-    window = found["window"]
+        rows(
+            name, (((entry["because"], entry["signature"], entry["status"]), _number(entry[key])) for entry in exposed)
+        )
+    put("nodes", result["nodes"])
+    put("incidents", result["incidents"])
+    window = result["window"]
     values["gpufault_fleet_exposure_hours"] = {(window["exposure"],): _number(window["exposure_hours"])}
-    if found["lost_gpu_hours"] is not None:
-        put("lost_gpu_hours", _number(found["lost_gpu_hours"]["hours"]))
+    if result["lost_gpu_hours"] is not None:
+        put("lost_gpu_hours", _number(result["lost_gpu_hours"]["hours"]))
     for edge in ("start", "end"):
         put(f"window_{edge}_timestamp_seconds", datetime.fromisoformat(window[edge]).timestamp())
-    put("complete", float(found["complete"]))
+    put("complete", float(result["complete"]))
     gaps: dict[Labels, float] = {}
-    for gap in found["gaps"]:
+    for gap in result["gaps"]:
         gaps[gap["kind"],] = gaps.get((gap["kind"],), 0.0) + gap["count"]
     values["gpufault_fleet_gaps"] = gaps
 

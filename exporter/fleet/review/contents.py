@@ -1,4 +1,4 @@
-"""What a review consists of. Percentages and words are made where it is shown."""
+"""What a review consists of, and the catalogue's titles for its ids. Percentages and words are made where it is shown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.core.catalogue.loader import Catalogue
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.ratio import Ratio
 
@@ -29,7 +30,7 @@ class Totals:
     jobs: int
     without_cause: int
     lost_gpu_hours: float | None
-    hours: float  # of exposure, as `Overview.exposure` names it
+    hours: float  # of exposure, as `Review.exposure` names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +153,7 @@ class AlertQuality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Review:
     """The whole review of a window. `correlation` is the correlator's result of that window, as its JSON; or None.
 
     `sentence` is the verdict line. `change` compares origins per exposure with the window before.
@@ -175,3 +176,19 @@ class Overview:
     deaths: Deaths | None = None  # None where no hook tells how jobs end
     actions: tuple[Action, ...] = ()  # carried over from the window before
     alerts: AlertQuality | None = None  # None where no Prometheus was asked
+
+
+def titles_of(catalogue: Catalogue) -> dict[str, Title]:
+    """By id, of root causes and signatures; of an id that both have, the root cause's."""
+    named = {
+        s.id: Title(title=s.title, verdict=s.verdict, remediation=s.remediation) for s in catalogue.signatures.values()
+    }
+    named |= {
+        c.id: Title(title=c.title, verdict=c.verdict, remediation=c.remediation) for c in catalogue.root_causes.values()
+    }
+    return named
+
+
+def title_of(titles: Mapping[str, Title], id_: str) -> Title:
+    """The title of an id; for one that the catalogue does not have, the id itself."""
+    return titles.get(id_) or Title(title=id_)

@@ -68,18 +68,18 @@ class Happening:
 
 def of_node(db: Tables, node: str, window: Window) -> tuple[Happening, ...]:
     """Everything on one node, by time."""
-    found = [*_incidents(db, "node", node, window), *_failed_jobs(db, node, window)]
-    found += [*_node_checks(db, node, window), *_boots(db, node, window)]
-    found += [*_changes(db, node, window), *_silences(db, node, window)]
-    return tuple(sorted(found, key=lambda each: (each.time, each.role == "cascade", each.kind, each.id or "")))
+    events = [*_incidents(db, "node", node, window), *_failed_jobs(db, node, window)]
+    events += [*_node_checks(db, node, window), *_boots(db, node, window)]
+    events += [*_changes(db, node, window), *_silences(db, node, window)]
+    return tuple(sorted(events, key=lambda event: (event.time, event.role == "cascade", event.kind, event.id or "")))
 
 
 def of_job(db: Tables, job: str, window: Window) -> tuple[Happening, ...]:
     """All incidents of one job, on all its nodes, with those on its nodes that caused them."""
     own = _incidents(db, "job", job, window)
-    causes = {each.caused_by for each in own if each.caused_by} - {each.id for each in own}
-    own += [each for id_ in sorted(filter(None, causes)) for each in _incidents(db, "id", id_, window)]
-    return tuple(sorted(own, key=lambda each: (each.time, each.role == "cascade", each.id or "")))
+    causes = {incident.caused_by for incident in own if incident.caused_by} - {incident.id for incident in own}
+    own += [incident for id_ in sorted(filter(None, causes)) for incident in _incidents(db, "id", id_, window)]
+    return tuple(sorted(own, key=lambda incident: (incident.time, incident.role == "cascade", incident.id or "")))
 
 
 def _incidents(db: Tables, column: str, value: str, window: Window) -> list[Happening]:
@@ -151,7 +151,7 @@ def _node_checks(db: Tables, node: str, window: Window) -> list[Happening]:
             by = CLEARED_BY.get(cleared_by, "something else")
             note = f"{fault.note.partition('; ')[0]}; cleared by {by} after {duration(time - fault.time)}"
             out.append(replace(fault, end=time, note=note))
-    return [each for each in (*out, *opened.values()) if each.end is not None and each.end >= window.start]
+    return [fault for fault in (*out, *opened.values()) if fault.end is not None and fault.end >= window.start]
 
 
 def _boots(db: Tables, node: str, window: Window) -> list[Happening]:
@@ -185,10 +185,10 @@ def changed_facts(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
 def _facts(text: str) -> dict[str, str]:
     try:
-        found = json.loads(text)
+        facts = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else {}
 
 
 def _silences(db: Tables, node: str, window: Window) -> list[Happening]:

@@ -15,7 +15,7 @@ from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import step_of
 from exporter.fleet.results.labels import clipped, expected_count, ratio
 from exporter.fleet.review.event_study import event_study
-from exporter.fleet.service.findings import (
+from exporter.fleet.service.finding_list import (
     STATUS,
     because,
     cause_cell,
@@ -25,10 +25,10 @@ from exporter.fleet.service.findings import (
     times,
     title_of,
 )
-from exporter.fleet.service.frame import Frame, NotFound
+from exporter.fleet.service.frame import Frame, MissingPage
 from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
-from exporter.fleet.service.tables import Cell, Table, link, number, several
+from exporter.fleet.service.tables import Cell, PageTable, link, number, several
 
 WHO = {
     "user": "the largest user", "job": "the largest job", "users": "the five largest users", "account": "the largest account",
@@ -38,38 +38,39 @@ SURELY = 1e-4
 
 
 def finding_page(frame: Frame, name: str) -> Response:
-    """One finding, or one place. Raises NotFound."""
+    """One finding, or one place. Raises MissingPage."""
     result = frame.view.fleet_status.result or {}
     every = [*result.get("findings", ()), *result.get("locations", ())]
-    each = next((one for one in every if finding_id(one) == name), None)
-    if each is None:
-        raise NotFound("This finding is not in the newest result; the page Findings lists what is")
-    chart, steps = _picture(frame, each)
-    q = each.get("q_value")
+    finding = next((condition for condition in every if finding_id(condition) == name), None)
+    if finding is None:
+        raise MissingPage("This finding is not in the newest result; the page Findings lists what is")
+    chart, steps = _picture(frame, finding)
+    q = finding.get("q_value")
     fdr = "" if q is None else f" · false discovery rate {'below 0.0001' if q < SURELY else f'{q:.2g}'}"
-    adjusted = f" · adjusted for {', '.join(each['adjusted_for'])}" if each.get("adjusted_for") else ""
-    others = [fact(one) for one in each["facts"][1:]]
+    adjusted = f" · adjusted for {', '.join(finding['adjusted_for'])}" if finding.get("adjusted_for") else ""
+    others = [fact(condition) for condition in finding["facts"][1:]]
     return frame.page(
-        "finding.html", f"{title_of(frame, each)}: {times(each)} {because(each)}", trail=("/findings", "Findings"),
-        sub=f"{STATUS[each['status']].capitalize()}{adjusted}{fdr}", each=each, chart=chart, sure=_how_sure(frame, each),
-        steps=steps, trend=_trend(frame, each), others=others,
-        workload=_workload(frame, each), at_risk=_at_risk(frame, each, result),
-        tie_breakers=several(link(frame.to, "nodes", node) for node in each["tie_breakers"]),
-        examples=_examples(frame, each["examples"]),
-        next_step=step_of(each), cause=cause_cell(frame, each["signature"]),
+        "finding.html", f"{title_of(frame, finding)}: {times(finding)} {because(finding)}", trail=("/findings", "Findings"),
+        sub=f"{STATUS[finding['status']].capitalize()}{adjusted}{fdr}", finding=finding, chart=chart,
+        sure=_how_sure(frame, finding),
+        steps=steps, trend=_trend(frame, finding), others=others,
+        workload=_workload(frame, finding), at_risk=_at_risk(frame, finding, result),
+        tie_breakers=several(link(frame.to, "nodes", node) for node in finding["tie_breakers"]),
+        examples=_examples(frame, finding["examples"]),
+        next_step=step_of(finding), cause=cause_cell(frame, finding["signature"]),
     )  # fmt: skip
 
 
-def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | None]:
+def _picture(frame: Frame, finding: Mapping[str, Any]) -> tuple[Markup, PageTable | None]:
     """A rollout as an event study with its numbers; another finding as a forest plot with and without its heaviest users."""
     store = frame.view.store
     result = frame.view.fleet_status.result
-    if each.get("kind") == "rollout" and store is not None and result is not None:
+    if finding.get("kind") == "rollout" and store is not None and result is not None:
         start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
-        lead = each["facts"][0]
+        lead = finding["facts"][0]
         with store.cursor() as db:
             length, steps = event_study(
-                db, each["signature"], lead["fact"], lead["value"], Window(start=start, end=end)
+                db, finding["signature"], lead["fact"], lead["value"], Window(start=start, end=end)
             )
         if steps:
             intervals = [
@@ -93,10 +94,10 @@ def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | Non
                 ),
             )  # fmt: skip
             return both(lambda width: drawn(title, intervals, changed_at=at, width=width), 700.0), table
-    rows = [_interval("all of them", each, "rate_ratio")]
+    rows = [_interval("all of them", finding, "rate_ratio")]
     rows += [
         _interval(f"without {WHO.get(one['kind'], one['kind'])}", one, "rate_ratio_without")
-        for one in each.get("workload", ())
+        for one in finding.get("workload", ())
         if one["rate_ratio_without_low"] is not None and one["share"]
     ]  # fmt: skip
     return both(lambda width: forest("Rate ratio with 95% interval", rows, width=width), 700.0), None
@@ -105,24 +106,22 @@ def _picture(frame: Frame, each: Mapping[str, Any]) -> tuple[Markup, Table | Non
 def _examples(frame: Frame, ids: Sequence[str]) -> Cell:
     """Incidents, with links to those that the history still has."""
     store = frame.view.store
-    found = (
-        store.rows("SELECT id FROM incidents WHERE id IN (SELECT unnest($ids))", {"ids": list(ids)}) if store else []
-    )
-    known = {row["id"] for row in found}
-    return several(link(frame.to if one in known else lambda _: "", "incidents", one) for one in ids)
+    rows = store.rows("SELECT id FROM incidents WHERE id IN (SELECT unnest($ids))", {"ids": list(ids)}) if store else []
+    kept_ids = {row["id"] for row in rows}
+    return several(link(frame.to if one in kept_ids else lambda _: "", "incidents", one) for one in ids)
 
 
-def _interval(name: str, each: Mapping[str, Any], key: str) -> Interval:
+def _interval(name: str, finding: Mapping[str, Any], key: str) -> Interval:
     main = key == "rate_ratio"
-    return Interval(name=name, value=each[key], low=each[f"{key}_low"] or 0.0, high=each[f"{key}_high"],
+    return Interval(name=name, value=finding[key], low=finding[f"{key}_low"] or 0.0, high=finding[f"{key}_high"],
                     verdict="infrastructure" if main else "unclear")  # fmt: skip
 
 
-def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
-    rows: list[tuple[Any, Any]] = [("Crashed nodes with it", crashes_with(each))]
-    if "nodes_with" in each:
-        rows.append(("Nodes with it, without it", f"{count(each['nodes_with'])}, {count(each['nodes_without'])}"))
-    if rates := each.get("incident_rates"):
+def _how_sure(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
+    rows: list[tuple[Any, Any]] = [("Crashed nodes with it", crashes_with(finding))]
+    if "nodes_with" in finding:
+        rows.append(("Nodes with it, without it", f"{count(finding['nodes_with'])}, {count(finding['nodes_without'])}"))
+    if rates := finding.get("incident_rates"):
         between = f"{ratio(rates['rate_ratio_low'])} to {ratio(rates['rate_ratio_high'])}"
         rows += [
             (f"All crashes {where} it, in 1,000 hours",
@@ -131,7 +130,7 @@ def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
         ]  # fmt: skip
         how = "seen only with it" if rates["rate_ratio"] is None else f"{ratio(rates['rate_ratio'])} times"
         rows.append(("Rate of all crashes, repeated ones included", f"{how} ({between})"))
-    rollout = each.get("rollout")
+    rollout = finding.get("rollout")
     if rollout:
         low, high = (max(rollout[f"onset_hours_{end}"] or 0.0, 0.0) for end in ("low", "high"))
         low_before, high_before = ratio(rollout["rate_ratio_before_low"]), ratio(rollout["rate_ratio_before_high"])
@@ -143,12 +142,12 @@ def _how_sure(frame: Frame, each: Mapping[str, Any]) -> Table:
             ("Crashed within two weeks before the change",
              f"{rollout['crashed_before']:.0%}, {rollout['crashed_before_expected']:.0%} expected"),
         ]  # fmt: skip
-    if again := each.get("confirmation"):
+    if again := finding.get("confirmation"):
         rows.append(("In the later window", f"{again['observed']:,} crashes, {again['expected']:.1f} expected"))
     return frame.table("sure", "How sure", ("What", ""), rows, width="rest")
 
 
-def _trend(frame: Frame, each: Mapping[str, Any]) -> Table:
+def _trend(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
     """A continuous fact's crashes by fifths of its values."""
     rows = [
         (
@@ -157,16 +156,16 @@ def _trend(frame: Frame, each: Mapping[str, Any]) -> Table:
             number(part["observed"] / part["expected"], f"{ratio(part['observed'] / part['expected'])} times")
             if part["expected"] else None,
         )
-        for part in each.get("trend", ())
+        for part in finding.get("trend", ())
     ]  # fmt: skip
     return frame.table(
-        "trend", f"Crashes by {clipped(each['facts'][0]['fact'])}",
+        "trend", f"Crashes by {clipped(finding['facts'][0]['fact'])}",
         ("From", "To", "Crashed nodes", "Expected", "Seen for each expected"), rows,
         note="Each row is a fifth of all values",
     )  # fmt: skip
 
 
-def _workload(frame: Frame, each: Mapping[str, Any]) -> Table:
+def _workload(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
     rows = [
         (
             WHO.get(one["kind"], one["kind"]), ", ".join(one["names"]) or None,
@@ -176,7 +175,7 @@ def _workload(frame: Frame, each: Mapping[str, Any]) -> Table:
                    f"{ratio(one['rate_ratio_without_high'])})" if one["rate_ratio_without_low"] is not None else "–"),
             "yes" if one["holds"] else "no",
         )
-        for one in each.get("workload", ())
+        for one in finding.get("workload", ())
     ]  # fmt: skip
     return frame.table(
         "workload", "Is it one user's program?", ("Without", "Names", "Share of the crashes", "As frequent without", "Holds"),
@@ -184,17 +183,21 @@ def _workload(frame: Frame, each: Mapping[str, Any]) -> Table:
     )  # fmt: skip
 
 
-def _at_risk(frame: Frame, each: Mapping[str, Any], result: Mapping[str, Any]) -> Table:
-    facts = {f"{one['fact']}={one['value']}" for one in each["facts"]}
-    found = next(
-        (one for one in result.get("exposed", ()) if one["signature"] == each["signature"] and one["because"] in facts),
+def _at_risk(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]) -> PageTable:
+    facts = {f"{one['fact']}={one['value']}" for one in finding["facts"]}
+    risk = next(
+        (
+            one
+            for one in result.get("exposed", ())
+            if one["signature"] == finding["signature"] and one["because"] in facts
+        ),
         None,
     )
-    nodes = found["nodes"] if found else ()
+    nodes = risk["nodes"] if risk else ()
     note = (
-        f"{count(found['count'])} nodes have it and have not had this crash; "
-        f"{ratio(found['expected_7d'])} crashes are expected in 7 days"
-        if found
+        f"{count(risk['count'])} nodes have it and have not had this crash; "
+        f"{ratio(risk['expected_7d'])} crashes are expected in 7 days"
+        if risk
         else ""
     )
     return frame.table(
