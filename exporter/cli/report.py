@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from exporter.fleet.observations import Window
-    from exporter.fleet.review.contents import AlertQuality, Review, Title
+    from exporter.fleet.review.review_contents import AlertQuality, Review, Title
 
 
 DESCRIPTION = (
@@ -81,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.report.steps import carried_over
     from exporter.fleet.results import stored_findings
     from exporter.fleet.results.to_json import to_json
-    from exporter.fleet.review.contents import titles_of
     from exporter.fleet.review.from_counts import NOTE, fill_from_counts
+    from exporter.fleet.review.review_contents import titles_of
     from exporter.fleet.review.window_review import review_of
     from exporter.fleet.statistics.correlation import correlate, remember
 
@@ -130,7 +130,7 @@ def _alerts(options: argparse.Namespace, db: DuckDBPyConnection, window: Window)
     from exporter.fleet.input.prometheus_alerts import SELECTOR, alerts, are_rules_loaded
     from exporter.fleet.input.prometheus_api import NoAnswer
     from exporter.fleet.review.alert_quality import alert_quality
-    from exporter.fleet.review.contents import AlertQuality
+    from exporter.fleet.review.review_contents import AlertQuality
 
     api = fleet_options.api_of(options)
     try:

@@ -119,7 +119,7 @@ def small_bar(value: float, largest: float, verdict: str, *, width: float = 120.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class TimelineEvent:
     """A point in time (`end` None) or a span. `verdict` colours it; `change` is a fact that changed, or a reboot."""
 
     time: float
@@ -133,7 +133,7 @@ class Lane:
     """One row, such as kernel, jobs or facts."""
 
     name: str
-    events: tuple[Event, ...]
+    events: tuple[TimelineEvent, ...]
 
 
 def timeline(title: str, lanes: Sequence[Lane], start: float, end: float, *, width: float = 1080.0) -> str:
@@ -172,7 +172,7 @@ def timeline(title: str, lanes: Sequence[Lane], start: float, end: float, *, wid
     return chart("timeline", width, bottom + 24, title, f"{count:,} events in {len(lanes)} rows", *inside)
 
 
-def _drawn(event: Event, x: float, end: float | None, y: float) -> str:
+def _drawn(event: TimelineEvent, x: float, end: float | None, y: float) -> str:
     title = element("title", words(event.what[:300]))
     if end is not None:
         kind = f"span {colour(event.verdict)}"

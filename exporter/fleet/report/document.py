@@ -14,7 +14,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.review.contents import AlertQuality, Deaths, Review, Totals
+from exporter.fleet.review.review_contents import AlertQuality, Deaths, Review, Totals
 from exporter.fleet.statistics.ratio import Ratio
 
 VERSION = 2  # 2: alerts

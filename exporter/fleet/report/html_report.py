@@ -33,8 +33,8 @@ from exporter.fleet.report.wording import (
     times,
 )
 from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
-from exporter.fleet.review.contents import AlertQuality, Review, Title, title_of
 from exporter.fleet.review.event_timeline import duration
+from exporter.fleet.review.review_contents import AlertQuality, Review, Title, title_of
 from exporter.fleet.review.window_review import earlier
 from exporter.web.page import render
 

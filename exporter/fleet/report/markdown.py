@@ -30,7 +30,7 @@ from exporter.fleet.report.wording import (
     together,
 )
 from exporter.fleet.results.labels import ratio
-from exporter.fleet.review.contents import CauseRow, Review, Title, title_of
+from exporter.fleet.review.review_contents import CauseRow, Review, Title, title_of
 from exporter.fleet.review.window_review import earlier
 
 LINES = 40

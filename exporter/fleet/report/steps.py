@@ -8,7 +8,7 @@ from typing import Any
 from exporter.core.text.phrases import counted
 from exporter.fleet.report.wording import conditions, safe
 from exporter.fleet.results.labels import clipped
-from exporter.fleet.review.contents import Action, Review
+from exporter.fleet.review.review_contents import Action, Review
 
 MOST = 6
 FINDINGS, CAUSES, BAD = 3, 2, 3

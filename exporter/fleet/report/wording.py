@@ -11,8 +11,8 @@ from exporter.core.text.phrases import counted, printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import LEAST, clipped, ratio
-from exporter.fleet.review.contents import AlertQuality, Deaths
 from exporter.fleet.review.event_timeline import duration
+from exporter.fleet.review.review_contents import AlertQuality, Deaths
 from exporter.fleet.review.window_review import changed
 from exporter.fleet.statistics.ratio import Ratio
 

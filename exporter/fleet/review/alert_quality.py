@@ -13,7 +13,7 @@ from statistics import median
 import duckdb
 
 from exporter.fleet.input.prometheus_alerts import Firing
-from exporter.fleet.review.contents import AlertQuality, AlertRow
+from exporter.fleet.review.review_contents import AlertQuality, AlertRow
 from exporter.net.url import is_same_node
 
 HOUR = 3600.0

@@ -12,7 +12,7 @@ from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
-from exporter.fleet.review.contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
+from exporter.fleet.review.review_contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
 from exporter.fleet.statistics.findings import LOST_HOURS
 from exporter.fleet.statistics.origins import origins
 

@@ -8,8 +8,8 @@ import duckdb
 import numpy as np
 
 from exporter.fleet.observations import Window
-from exporter.fleet.review.contents import Review
 from exporter.fleet.review.queries import DAY, ROOTS
+from exporter.fleet.review.review_contents import Review
 from exporter.fleet.statistics.ratio import rate_ratio
 
 WEEK = 7 * DAY

@@ -13,7 +13,7 @@ from exporter.core.text.phrases import counted, printable
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
 from exporter.fleet.review import queries
-from exporter.fleet.review.contents import CauseRow, Novelty, Review, Title, Totals, title_of
+from exporter.fleet.review.review_contents import CauseRow, Novelty, Review, Title, Totals, title_of
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 WINDOWS = 8  # of a trend

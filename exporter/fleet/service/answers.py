@@ -29,7 +29,7 @@ from exporter.fleet.service.page_cache import RETRY_SECONDS, Busy, PageCache, Pa
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.refresh import FleetStatus
 from exporter.fleet.service.requests import BadRequest
-from exporter.fleet.service.unknowns import unknowns_page
+from exporter.fleet.service.unknown_crashes import unknowns_page
 from exporter.web.routes import service_router
 
 STYLE = CHARTS_CSS + (STATIC / "fleet.css").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
-from exporter.fleet.review.contents import titles_of
+from exporter.fleet.review.review_contents import titles_of
 from exporter.web.page import environment, with_code
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from exporter.core.text.redact import redact
-from exporter.fleet.charts.over_time import Event, Lane, timeline
+from exporter.fleet.charts.over_time import Lane, TimelineEvent, timeline
 from exporter.fleet.history.store import Store
 from exporter.fleet.observations import Window
 from exporter.fleet.review.event_timeline import Happening, of_node
@@ -103,14 +103,14 @@ def timeline_of(
 ) -> Markup:
     """Events in lanes over the window, or between two times."""
 
-    def drawn(event: Happening) -> Event:
+    def drawn(event: Happening) -> TimelineEvent:
         if event.kind in ("job", "kernel", "node_check"):
             label = f"{frame.view.titles.title(event.shown)}{f', GPU {event.gpu}' if event.gpu else ''}"
             label += f"; {event.note}" if event.note else ""
         else:
             label = redact(event.what)
         verdict = "change" if event.kind in ("facts", "boot") else event.verdict or "unclear"
-        return Event(time=event.time, end=event.end, what=clip(label), verdict=verdict)
+        return TimelineEvent(time=event.time, end=event.end, what=clip(label), verdict=verdict)
 
     def kind(event: Happening) -> str:
         return "consequence" if event.role is not None and event.role != "root" else event.kind

@@ -15,7 +15,7 @@ from exporter.fleet.charts.over_time import small_bar, sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import most_at_risk
-from exporter.fleet.review.contents import CauseRow, Review
+from exporter.fleet.review.review_contents import CauseRow, Review
 from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.window_review import review_of
 from exporter.fleet.service.finding_list import bad_nodes, finding_items, forest_of, rollouts_table
@@ -23,7 +23,7 @@ from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import change, clip, count, time_of
 from exporter.fleet.service.pictures import both, heat_of, rollout_marks
 from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone_of, when
-from exporter.fleet.service.unknowns import unknowns_table
+from exporter.fleet.service.unknown_crashes import unknowns_table
 
 SHOWN = 8  # causes, findings, nodes on the overview
 LOST = "GPU-hours lost, assuming 1 for each GPU of a crashed job"

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.fleet.charts.heat_map import NodeGroup, heat_map
 from exporter.fleet.charts.intervals import Interval, event_study, forest
-from exporter.fleet.charts.over_time import Event, Lane, Mark, small_bar, sparkline, stacked_bars, timeline
+from exporter.fleet.charts.over_time import Lane, Mark, TimelineEvent, small_bar, sparkline, stacked_bars, timeline
 from exporter.fleet.charts.svg import decades, number, ticks, time_ticks
 
 DAY = 86400.0
@@ -31,8 +31,9 @@ DRAWN: dict[str, Callable[[str, float], str]] = {
     ),
     "heat map": lambda name, width: heat_map(name, [NodeGroup(name=name, cells=((name, 3), ("b", 0)))], unit=name, width=width),
     "timeline": lambda name, width: timeline(
-        name, [Lane(name=name, events=(Event(time=1.0, what=name), Event(time=5.0, end=9.0, what=name)))], 0.0, 10.0,
-        width=width,
+        name,
+        [Lane(name=name, events=(TimelineEvent(time=1.0, what=name), TimelineEvent(time=5.0, end=9.0, what=name)))],
+        0.0, 10.0, width=width,
     ),
 }  # fmt: skip
 
@@ -122,7 +123,10 @@ def test_decades_and_days_cover_their_span() -> None:
 
 
 def test_a_span_has_the_colour_of_its_verdict() -> None:
-    events = (Event(time=1.0, what="a", end=2.0, verdict="infrastructure"), Event(time=5.0, end=9.0, what="b"))
+    events = (
+        TimelineEvent(time=1.0, what="a", end=2.0, verdict="infrastructure"),
+        TimelineEvent(time=5.0, end=9.0, what="b"),
+    )
     svg = timeline("x", [Lane(name="node check", events=events)], 0.0, 10.0)
     assert [each.get("class") for each in ElementTree.fromstring(svg).iter(f"{SVG}rect")] == [
         "span infrastructure",

@@ -11,7 +11,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.schema import create
 from exporter.fleet.observations import Window
-from exporter.fleet.review.contents import Title
+from exporter.fleet.review.review_contents import Title
 
 DAY = 86400.0
 START = 1_780_272_000.0  # 2026-06-01

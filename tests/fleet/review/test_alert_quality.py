@@ -7,7 +7,7 @@ import pytest
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.input.prometheus_alerts import Firing
 from exporter.fleet.review.alert_quality import GRACE, HOUR, REACH, alert_quality
-from exporter.fleet.review.contents import AlertQuality
+from exporter.fleet.review.review_contents import AlertQuality
 from tests.fleet.review.fleets import DAY, START, crash, history, journal, watched
 
 SPIKE = "GpufaultCrashSpike"

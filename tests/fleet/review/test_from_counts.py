@@ -7,8 +7,8 @@ from exporter.fleet.observations import Observed
 from exporter.fleet.report.html_report import as_html
 from exporter.fleet.report.markdown import as_markdown
 from exporter.fleet.results.to_json import to_json
-from exporter.fleet.review.contents import Review
 from exporter.fleet.review.from_counts import NOTE, fill_from_counts
+from exporter.fleet.review.review_contents import Review
 from exporter.fleet.review.window_review import review_of
 from exporter.fleet.statistics.correlation import correlate
 from tests.fleet.review.fleets import TITLES

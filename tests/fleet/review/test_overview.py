@@ -9,7 +9,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.report.document import to_json
 from exporter.fleet.report.html_report import as_html, sections
 from exporter.fleet.report.markdown import as_markdown
-from exporter.fleet.review.contents import Deaths, Review
+from exporter.fleet.review.review_contents import Deaths, Review
 from exporter.fleet.review.window_review import review_of
 from tests.fleet.review.fleets import DAY, START, TITLES, WEEK, crash, history, journal, watched
 

@@ -13,8 +13,8 @@ from exporter.core.authoring.draft import draft
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.review.contents import UnrecognisedCrash
 from exporter.fleet.review.queries import unrecognised
+from exporter.fleet.review.review_contents import UnrecognisedCrash
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import clip, count, multiline
 from exporter.fleet.service.tables import Cell, PageTable, number, when
