@@ -63,7 +63,9 @@ SCENARIOS = {
     "a rotated log without a newline at its end": (4, "text CRASH seq=3; mv log log.1; 4"),
     "renamed while the node was down": (5, r"3; crash; mv log log.1; text log.1 CRASH seq=4\n; 5"),
     "several rotations while the node was down": (5, "crash; 3; rotate; 4; rotate; 5"),
-    "a crash in the middle of draining a rotated file": (4, "3; mv log log.1; 4; poll; poll; crash; settle; restart"),
+    "a crash in the middle of draining a rotated file": (
+        4, "3; mv log log.1; 4; poll; poll; crash; settle; seen 4; restart",
+    ),
     "copytruncate, rewritten to a larger size within one poll": (6, "copytruncate log log.1; 3 4 5 6"),
     "copytruncate, a writer keeps its offset twice and ends no line between": (
         4,
@@ -83,7 +85,7 @@ SCENARIOS = {
     ),
     "a copy of a log that is never truncated": (4, "banner; 3; poll; copy log log.1; settle; 4"),
     "copytruncate, a line without its newline": (
-        4, r"text CRASH seq=3; poll 2; poll 2; poll 2; text \n; copytruncate log log.1; 4",
+        4, r"text CRASH seq=3; poll 2; poll 2; poll 2; seen 3; text \n; copytruncate log log.1; 4",
     ),
     "copytruncate while the node was down, and the log is longer again": (
         7, "3; crash; copytruncate log log.1; 4 5 6 7",
@@ -100,9 +102,10 @@ SCENARIOS = {
         7, "3; crash; copytruncate log log.1; gzip log.1; 4 5 6 7",
     ),
     "compressed with delay": (
-        5,
+        6,
         ("3; mv log log.1; touch log; settle; 4; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; "
-        "5; mv log.2.gz log.3.gz; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; restart"),
+        "5; mv log.2.gz log.3.gz; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; "
+        "6; mv log.2.gz log.3.gz; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; restart"),
     ),
     "deleted and made again": (4, "3; rm log; 4"),
 }  # fmt: skip
@@ -121,6 +124,8 @@ class Script:
                 verb, _, rest = step.partition(" ")
                 if verb.isdecimal():
                     write(self._log, lines(*map(int, step.split())))
+                elif verb == "seen":
+                    assert self._node.seen == list(range(1, int(rest) + 1))
                 elif verb in ("held", "text"):
                     self._write(verb, rest)
                 elif verb in ("poll", "rescan", "settle", "commit", "crash", "restart"):
@@ -254,6 +259,16 @@ def test_the_writer_goes_on_behind_the_hole_that_truncation_left(followed: Node,
         writer.write(lines(4))
     assert followed.settle().seen == [1, 2, 3, 4]
     assert followed.matches[-1].line == 2
+
+
+def test_copied_with_its_times_and_truncated(followed: Node, log: Path) -> None:
+    for number in range(3, 15, 4):
+        write(log, lines(number))
+        shutil.copy2(log, f"{log}.{number}")
+        os.truncate(log, 0)
+        write(log, lines(number + 1, number + 2, number + 3))
+        followed.poll()
+    assert followed.settle().commit().crash().settle().seen == list(range(1, 15))
 
 
 @pytest.mark.parametrize(
@@ -543,6 +558,12 @@ def test_logs_with_the_same_banner_are_told_apart(tmp_path: Path) -> None:
 )
 def test_logrotate_itself(node: Node, log: Path, how: str) -> None:
     run_logrotate(node, log, how)
+
+
+@needs("logrotate")
+def test_logrotate_copies_and_nobody_truncates(node: Node, log: Path) -> None:
+    write(log, BANNER)
+    run_logrotate(node, log, "copy")
 
 
 @needs("logrotate")
