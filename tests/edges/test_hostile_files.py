@@ -119,6 +119,21 @@ def test_it_is_read_once_it_is_a_log(tmp_path: Path) -> None:
     assert node.settle().seen == [0, 1, 2, 3, 4]
 
 
+def test_a_log_becomes_a_fifo_and_a_log_again(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(0))
+    node = Node(tmp_path / "*.log").rescan().commit()
+    for number in range(1, 4):
+        log.unlink()
+        fifo(log)
+        write(tmp_path / "other.log", lines(100 + number))
+        node.settle()
+        log.unlink()
+        write(log, lines(number))
+        node.settle()
+    assert node.seen == [0, 1, 2, 3, 101, 102, 103]
+
+
 def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
     with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.log"), "wb") as file:
         file.write(lines(1))
@@ -462,6 +477,19 @@ def test_a_hole_in_the_middle_costs_no_time(tmp_path: Path) -> None:
     node = Node(log).rescan().poll(times=3)
     assert node.seen == [1, 2]
     assert node.stats.bytes_read < 1 << 24
+
+
+def test_a_log_that_grows_by_a_hole_is_read_on(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(log).rescan()
+    for number in (2, 3):
+        os.truncate(log, log.stat().st_size + (1 << 30))
+        node.poll(times=2)
+        write(log, lines(number))
+        node.poll(times=3)
+    assert node.seen == [1, 2, 3]
+    assert node.restart().settle().seen == [1, 2, 3]
 
 
 def test_space_that_is_reserved_ahead_is_not_passed_over(tmp_path: Path) -> None:
