@@ -60,6 +60,17 @@ def test_counters_survive_kill_9_and_go_on_without_a_reset(make_node: MakeNode) 
     eventually(lambda: equals(node, LINES, 2))
 
 
+def test_the_very_first_start_begins_at_the_end_of_what_is_there(make_node: MakeNode) -> None:
+    node = make_node()
+    (node.logs / "old.log").write_text("e2e crash seq=1 of old\n")
+    node.start()
+    (node.logs / "new.log").write_text("e2e crash seq=2 of new\n")
+    eventually(lambda: equals(node, LINES, 1))
+    with (node.logs / "old.log").open("a") as more:
+        more.write("e2e crash seq=3 of old\n")
+    eventually(lambda: equals(node, LINES, 2))
+
+
 def test_what_comes_after_the_first_look_is_read_by_the_next_process_too(make_node: MakeNode) -> None:
     node = make_node()
     (node.logs / "old.log").write_text("e2e crash seq=1 of old\n")

@@ -12,6 +12,13 @@ Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
 
 
+def test_a_last_line_without_newline_19(followed: Followed) -> None:
+    torture, log = followed
+    with log.open("ab") as writer:
+        writer.write(torture.line(ending=""))
+    torture.exact()
+
+
 def test_one_line_over_a_restart_20(followed: Followed) -> None:
     torture, log = followed
     line = torture.line()
