@@ -105,6 +105,8 @@ def damaged(folder: Path, how: str) -> bytes:
     match how:
         case "garbage":
             content = bytearray(b"not a database, but longer than a header\n" * 50)
+        case "a header and zeros":
+            content = bytearray(b"SQLite format 3\0" + bytes(4000))
         case "half of it":
             del content[len(content) // 2 :]
         case "a page":
@@ -122,7 +124,16 @@ def damaged(folder: Path, how: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "how", ["garbage", "half of it", "a page", "text that is none", "tables of another program", "no tables"]
+    "how",
+    [
+        "garbage",
+        "a header and zeros",
+        "half of it",
+        "a page",
+        "text that is none",
+        "tables of another program",
+        "no tables",
+    ],
 )
 def test_a_damaged_file_is_set_aside_and_kept_and_work_goes_on(folder: Path, tmp_path: Path, how: str) -> None:
     content = damaged(folder, how)
