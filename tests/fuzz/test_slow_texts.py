@@ -60,7 +60,7 @@ def hostile(item: Patterned, pattern: str, chance: random.Random, mutations: int
     required = needs(pattern)
     length = longest(item, required)
     literals = literal_runs(pattern)
-    texts = [repetitive(literals, length), repetitive(literals, length // 2) * 2]
+    texts = [repetitive(literals, length), repetitive(literals, length // 2) * 2, chance.choice(" 0a") * length]
     samples = [one.text for one in (*item.examples, *item.near_misses)] or [pattern]
     for _ in range(mutations):
         text, other = chance.choice(samples), chance.choice(samples)

@@ -1,4 +1,4 @@
-"""Rotations of a log that the real daemon follows. The numbers are those of the scenarios in tests/edges."""
+"""Rotations of a log that the real daemon follows."""
 
 from __future__ import annotations
 
