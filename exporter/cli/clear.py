@@ -78,6 +78,8 @@ def _over_http(options: argparse.Namespace) -> list[dict[str, Any]]:
         answer = daemon_client.ask(url, options, timeout=40.0, most=MAX_ANSWER, body=_body(options))
     except urllib.error.HTTPError as error:
         return _cleared(options.url, error.code, error.read(MAX_ANSWER))
+    except OSError as error:
+        raise OSError(f"{options.url}: {daemon_client.failure_of(error)}; is gpufault running?") from error
     return _cleared(options.url, 200, answer)
 
 

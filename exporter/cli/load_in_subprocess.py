@@ -1,4 +1,4 @@
-"""Loads configuration and packs in a process process.
+"""Loads configuration and packs in a process of its own.
 
 pydantic and YAML take 17 MiB of memory. A daemon needs them only at the start and when it reloads, so it leaves them to a
 process that ends.
@@ -10,6 +10,7 @@ import argparse
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,7 +81,9 @@ def main() -> None:
         answer: object = _load(pickle.load(sys.stdin.buffer))  # noqa: S301 (of the process that started this one)
     except (InvalidInput, OSError) as error:
         answer = error
-    pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+    with suppress(BrokenPipeError):  # the daemon is gone
+        pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
