@@ -17,11 +17,11 @@ MAX_JSON_BYTES = 64 << 20  # of a list of incidents
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags for a daemon with users, with TLS, or with certificates of clients."""
     for name, help_text in (
-        ("user", "for basic authentication"),
+        ("user", "user name for basic authentication"),
         ("password-file", "file with the password"),
-        ("ca-file", "who signs the daemon's certificate"),
-        ("cert-file", "with a certificate of the client"),
-        ("key-file", "its private key, if it is not in that file"),
+        ("ca-file", "CA that signs the daemon's certificate"),
+        ("cert-file", "client certificate"),
+        ("key-file", "private key of the client certificate, if it is in another file"),
     ):
         flags.add(parser, f"--{name}", metavar="FILE" if name.endswith("file") else name.upper(), help=help_text)
 

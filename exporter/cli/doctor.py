@@ -102,7 +102,7 @@ def _state(config: Config) -> Iterator[CheckResult]:
     ):
         at = next(p for p in (folder, *folder.parents) if p.exists())
         if not os.access(at, os.W_OK | os.X_OK):
-            advice = "chown it, or give --state.dir" if name == "state folder" else "chown it, or set journal.dir"
+            advice = "chown it, or set state_dir" if name == "state folder" else "chown it, or set journal.dir"
             yield CheckResult("bad", name, f"{at} cannot be written by uid {os.geteuid()}; {advice}")
             continue
         files = list(_files_of(folder))
@@ -140,14 +140,19 @@ def _schema(path: Path) -> Iterator[CheckResult]:
     except FileNotFoundError:
         yield CheckResult("ok", "state", "none yet: this would be the first start")
         return
+    except PermissionError:
+        yield CheckResult(
+            "bad", "state", f"{path} cannot be read by uid {os.geteuid()}; run as the daemon's user or root"
+        )
+        return
     version = int.from_bytes(header[USER_VERSION : USER_VERSION + 4], "big")
     if not header.startswith(b"SQLite format 3\0"):
         yield CheckResult("note", "state", f"{path} is damaged; it will be set aside, and counting starts afresh")
     elif version == SCHEMA_VERSION or version in MIGRATIONS:
-        yield CheckResult("ok", "state", f"of schema {version}, this gpufault writes {SCHEMA_VERSION}")
+        yield CheckResult("ok", "state", f"schema {version}; this gpufault writes {SCHEMA_VERSION}")
     else:
         yield CheckResult(
-            "bad", "state", f"{path} is of schema {version}, this gpufault knows {SCHEMA_VERSION}; upgrade"
+            "bad", "state", f"{path} has schema {version}, this gpufault supports {SCHEMA_VERSION}; upgrade"
         )
 
 
@@ -259,7 +264,7 @@ def _jobs(config: Config) -> Iterator[CheckResult]:
         yield CheckResult("ok", "jobs by GPU", f"{config.jobs.dir} has {counted(len(folder.jobs), 'job')}")
     elif config.jobs.pod_resources is None:
         yield CheckResult(
-            "note", "jobs by GPU", "neither the scheduler's hooks nor the kubelet tell them (docs/attribution.md)"
+            "note", "jobs by GPU", "unknown: set up the scheduler's hooks or the kubelet (docs/attribution.md)"
         )
     if config.jobs.pod_resources is not None:
         devices = PodDevices(config.jobs.pod_resources)
@@ -284,7 +289,7 @@ def _clock(_config: Config) -> Iterator[CheckResult]:
         return
     yield CheckResult("ok", "clock", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     if ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES)) == TIME_ERROR:
-        message = "is not synchronised, says the kernel: crashes of several nodes may appear in the wrong order"
+        message = "not synchronised: crashes of several nodes may appear in the wrong order"
         yield CheckResult("note", "clock", f"{message}; run chrony or systemd-timesyncd")
 
 
@@ -294,7 +299,7 @@ def _web(file: str | None) -> Iterator[CheckResult]:
     from exporter.web.active_config import ActiveConfig
 
     if file is None:
-        yield CheckResult("note", "web", "no --web.config.file: whoever reaches the port can read and ask for a reload")
+        yield CheckResult("note", "web", "no --web.config.file: anyone who reaches the port can read it")
         return
     try:
         web = ActiveConfig(Path(file).absolute())

@@ -147,7 +147,7 @@ def explain(
     from exporter.cli.explanation_text import every_candidate, explanation, read, stages_of
     from exporter.core.flight_recorder import describe
     from exporter.core.matching.pipeline import Pipeline
-    from exporter.core.text.phrases import counted, printable
+    from exporter.core.text.phrases import printable
     from exporter.scan.plan import form_of
 
     pipeline = Pipeline(catalogue, utc_offset=time.localtime().tm_gmtoff)
@@ -173,7 +173,8 @@ def explain(
         if roots and not any(root.id in wanted for root in roots):
             begin = [d.incident.first.line for d in diagnoses if log is None or d.incident.first.path == log.path]
             line_numbers = ", ".join(map(str, begin[:SHOWN_LINES]))
-            parts.append(f"Line {at} is in no incident. Incidents begin at line {line_numbers}.")
+            at_lines = "line" if len(begin) == 1 else "lines"
+            parts.append(f"Line {at} is not in an incident. Incidents begin at {at_lines} {line_numbers}.")
             parts += _alone(lines[at - 1 : at], at, kind, catalogue, facts)
         roots = [root for root in roots if root.id in wanted]
     for root in roots:
@@ -184,10 +185,9 @@ def explain(
         shown = explanation(root, cascades, catalogue, fact_lines, color=color, log=of_log, recorder=recorded)
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
-        like = f"; words of one in {len(readings):,} of {counted(len(lines), 'line')}" if readings else ""
-        parts.append(
-            f"No line shows a fault{like}{'' if stages else ': --details says why none counts' if like else ''}."
-        )
+        words = f" Lines with words of a fault: {len(readings):,} of {len(lines):,}" if readings else ""
+        hint = "; --details shows why none counts." if words and not stages else "." if words else ""
+        parts.append(f"No line shows a fault.{words}{hint}")
     if unread:
         parts.append(f"The kernel log of this node cannot be read: {printable(unread)}")
     elif log and roots and kind == "job" and all(d.incident.first.path == log.path for d in diagnoses):

@@ -83,7 +83,8 @@ def run(options: argparse.Namespace) -> int:
     web = flags.web_config(options)
     titles = Titles(packs.load([folder for folder in config.signatures.dirs if folder.exists()]))
     if options.config_check:
-        print(f"{flags.config_file(options, DEFAULT_FILE) or 'what the flags say'} is valid: {config.source}")
+        file = flags.config_file(options, DEFAULT_FILE)
+        print(f"{f'{file} is' if file else 'the flags are'} valid: {config.source}")
         if config.pull is not None and config.pull.user is not None:
             advice = "each node sees this password, which reads all others; use pull.token_key_file (docs/journals.md)"
             print(f"note: pull.user: {advice}", file=sys.stderr)

@@ -203,7 +203,7 @@ def _total(roots: Sequence[Mapping[str, Any]], summary: Summary) -> str:
 
 def unread_text(summary: Summary) -> str:
     """The number of files that a scan could not read completely."""
-    return f"{counted(summary.unread, 'file')} could not be read whole"
+    return f"{counted(summary.unread, 'file')} could not be read completely"
 
 
 def _wrapped(text: str) -> str:

@@ -102,8 +102,10 @@ def _error_message(error: OSError | StateUnusable) -> str:
     from exporter.core.text.phrases import printable
 
     name = getattr(error, "filename", None)
-    if isinstance(error, OSError) and isinstance(name, str | os.PathLike) and error.strerror:
-        return printable(f"{os.fspath(name)}: {error.strerror}")
+    if isinstance(error, OSError) and error.strerror:
+        return printable(
+            f"{os.fspath(name)}: {error.strerror}" if isinstance(name, str | os.PathLike) else error.strerror
+        )
     return printable(str(error))
 
 

@@ -55,9 +55,7 @@ def _typed(name: str, type_: Callable[[str], Any], choices: Collection[str] | No
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """Add --config.file."""
-    add(
-        parser, "--config.file", metavar="FILE", help="configuration; default: /etc/gpufault/config.yaml if it is there"
-    )
+    add(parser, "--config.file", metavar="FILE", help="configuration; default: /etc/gpufault/config.yaml if it exists")
 
 
 def config_file(options: argparse.Namespace, default: Path | None = None) -> str | None:
@@ -104,12 +102,29 @@ def add_service(parser: argparse.ArgumentParser, address: str) -> None:
     """Add the flags of every service: where it listens, its web configuration, its log."""
     add(
         parser, "--web.listen-address", action="append", metavar="HOST:PORT",
-        help=f"default {address}; may be given again",
+        help=f"address to listen on; repeatable; default: {address}",
     )  # fmt: skip
-    add(parser, "--web.config.file", metavar="FILE", help="TLS, users and headers, as of the exporter-toolkit")
-    add(parser, "--web.telemetry-path", default="/metrics", metavar="PATH", help="where the metrics are")
-    add(parser, "--log.level", default="info", choices=("debug", "info", "warning", "error"), help="default: info")
-    add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="default: logfmt")
+    add(
+        parser,
+        "--web.config.file",
+        metavar="FILE",
+        help="TLS, users and headers, in the format of the exporter-toolkit",
+    )
+    add(
+        parser,
+        "--web.telemetry-path",
+        default="/metrics",
+        metavar="PATH",
+        help="path of the metrics; default: /metrics",
+    )
+    add(
+        parser,
+        "--log.level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="lowest level to log; default: info",
+    )
+    add(parser, "--log.format", default="logfmt", choices=("logfmt", "json"), help="format of the log; default: logfmt")
 
 
 def web_config(options: argparse.Namespace) -> ActiveConfig:
@@ -126,7 +141,7 @@ def add_catalogue(parser: argparse.ArgumentParser) -> None:
         "--signatures.dir",
         action="append",
         metavar="DIR",
-        help="a folder of signature packs beside the built-in ones; may be given again",
+        help="folder of signature packs to add to the built-in ones; repeatable",
     )
 
 

@@ -92,7 +92,8 @@ def collect(options: argparse.Namespace, start: float) -> Collected:
                     incidents[incident.node, incident.id, title] = title, incident
             answered = True
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            failures.append(printable(f"{url}: {getattr(error, 'reason', None) or error}"))
+            why = daemon_client.failure_of(error) if isinstance(error, OSError) else error
+            failures.append(printable(f"{url}: {why}"))
         failures += [printable(f"{url}: incidents refused: {count}: {why}") for why, count in sorted(refused.items())]
     return Collected(list(incidents.values()), failures, answered)
 

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
             seen.add(id_)
             clusters.add(record, at)
     if not (coverage.logs or coverage.unread):
-        coverage.unread.append("no log and no journal there")
+        coverage.unread.append("no log or journal found")
     for message in coverage.unread:
         print(printable(f"gpufault unknowns: {message}"), file=sys.stderr)
     if coverage.unread and not clusters.clusters():
@@ -121,7 +121,7 @@ def _as_text(clusters: UnknownClusters, coverage: Coverage) -> list[str]:
     if len(listed) > MAX_SHOWN:
         lines.append(f"and {counted(len(listed) - MAX_SHOWN, 'more cluster')}; --format json lists them")
     if clusters.unclustered:
-        lines.append(f"and {counted(clusters.unclustered, 'crash', 'crashes')} of still other templates")
+        lines.append(f"and {counted(clusters.unclustered, 'crash', 'crashes')} with other templates")
     return lines
 
 
@@ -163,16 +163,26 @@ def unknown_records(options: argparse.Namespace, oldest: float, coverage: Covera
         path = Path(given)
         files = sorted(file for file in path.rglob("*.jsonl*") if file.name.endswith(JOURNALS)) if path.is_dir() else []
         if path.is_dir() and (parquet := next(path.rglob("*.parquet"), None)):
-            coverage.unread.append(f"{parquet}: no Parquet is read here; give the journals that it was made of")
+            coverage.unread.append(f"{parquet}: Parquet is not supported here; use the journals that it was made from")
         if given.startswith(("http://", "https://")):
             yield from _of_address(given, options, oldest, reports, coverage)
-        elif files or path.name.endswith(JOURNALS):
+        elif files or path.name.endswith(JOURNALS) or _begins_with_a_record(given):
             for file in files or (path,):
                 yield from _in_file(file, reports, coverage)
         elif not (path.is_dir() and parquet):
             logs.append(given)
     if logs:
         yield from _in_logs(logs, catalogue, reports, coverage)
+
+
+def _begins_with_a_record(path: str) -> bool:
+    """Whether a file of any name, or stdin, is the output of `gpufault scan --format json` or a journal."""
+    from exporter.scan.reader import head
+
+    try:
+        return re.match(rb'\{"kind": ?"(?:incident|facts|heartbeat|job_end|fault)"', head(path, 32)) is not None
+    except OSError:
+        return False
 
 
 def _only_reports(signature: Signature, catalogue: Catalogue) -> bool:
@@ -221,7 +231,7 @@ def _in_file(file: Path, reports: frozenset[str], coverage: Coverage) -> TimedRe
     except OSError as error:
         coverage.unread.append(f"{file}: {error.strerror or error}")
     if bad:
-        coverage.unread.append(f"{file}: {bad} lines are not records; they are left out")
+        coverage.unread.append(f"{file}: {counted(bad, 'line is not a record', 'lines are not records')}; skipped")
 
 
 def _in_logs(paths: Sequence[str], catalogue: Catalogue, reports: frozenset[str], coverage: Coverage) -> TimedRecords:
@@ -267,7 +277,7 @@ def _of_address(
     except PermissionError as error:
         coverage.unread.append(f"{url}: {error}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        why = getattr(error, "reason", None) or error
+        why = daemon_client.failure_of(error) if isinstance(error, OSError) else error
         coverage.unread.append(f"{url}: no list of incidents; is it a fleet service or a node daemon? ({why})")
 
 
@@ -287,8 +297,8 @@ def _of_node(base: str, options: argparse.Namespace, oldest: float, signature: s
     while True:
         answer = daemon_client.ask_json(f"{base}/api/v1/incidents?{urlencode(query)}", options, timeout=TIMEOUT_SECONDS)
         if answer["incidents"] and not answer["lines_shown"]:
-            message = "it shows lines of logs only to its users; give --user and --password-file"
-            raise PermissionError(f"{message}, or on the node the folder of its journal")
+            message = "it shows log lines only to its users; pass --user and --password-file"
+            raise PermissionError(f"{message}, or read the journal folder on the node")
         yield from map(incident_of, answer["incidents"])
         if not answer["next"]:
             return

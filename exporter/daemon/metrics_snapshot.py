@@ -42,7 +42,7 @@ class Gauges:
         if not self.state_up:
             reasons.append("state cannot be written; see the log")
         if not self.reload_ok:
-            reasons.append("the configuration file is not applied; POST /-/reload reports the reason")
+            reasons.append("the configuration file is not applied; gpufault run --config.check reports the reason")
         return reasons
 
 

@@ -19,15 +19,15 @@ from exporter.sources.files.filesystem import allow_deepest_folders
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60
 _PACKED = {  # first bytes of binary files that are not unpacked by name
-    b"PK\x03\x04": "a zip archive; scan what it holds: unzip -p FILE | gpufault scan -",
-    b"7z\xbc\xaf\x27\x1c": "a 7z archive; scan what it holds: 7z x -so FILE | gpufault scan -",
-    b"\x04\x22\x4d\x18": "packed by lz4; scan what it holds: lz4 -dc FILE | gpufault scan -",
-    b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, or: zcat < FILE | gpufault scan -",
-    b"BZh91AY&SY": "packed by bzip2; give it a name that ends in .bz2, or: bzcat < FILE | gpufault scan -",
-    b"\xfd7zXZ\x00": "packed by xz; give it a name that ends in .xz, or: xzcat < FILE | gpufault scan -",
-    b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, or: zstdcat < FILE | gpufault scan -",
-    b"\xff\xfe": "text in UTF-16; scan it in UTF-8: iconv -f UTF-16 FILE | gpufault scan -",
-    b"\xfe\xff": "text in UTF-16; scan it in UTF-8: iconv -f UTF-16 FILE | gpufault scan -",
+    b"PK\x03\x04": "a zip archive; scan its content: unzip -p FILE | gpufault scan -",
+    b"7z\xbc\xaf\x27\x1c": "a 7z archive; scan its content: 7z x -so FILE | gpufault scan -",
+    b"\x04\x22\x4d\x18": "compressed with lz4; scan its content: lz4 -dc FILE | gpufault scan -",
+    b"\x1f\x8b": "compressed with gzip; give it a name that ends in .gz, or: zcat < FILE | gpufault scan -",
+    b"BZh91AY&SY": "compressed with bzip2; give it a name that ends in .bz2, or: bzcat < FILE | gpufault scan -",
+    b"\xfd7zXZ\x00": "compressed with xz; give it a name that ends in .xz, or: xzcat < FILE | gpufault scan -",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd; give it a name that ends in .zst, or: zstdcat < FILE | gpufault scan -",
+    b"\xff\xfe": "text in UTF-16; convert it to UTF-8: iconv -f UTF-16 FILE | gpufault scan -",
+    b"\xfe\xff": "text in UTF-16; convert it to UTF-8: iconv -f UTF-16 FILE | gpufault scan -",
 }
 # Each line with a mark of kernel logs has one of these: a tag, a time of dmesg, a priority, a header of /dev/kmsg. Escape
 # sequences and NULs may hide one, and \d in a mark is any script's digit. To look for it is ten times as fast as to decode.
@@ -99,7 +99,7 @@ def plan_from(path: str, source: Literal["job", "kernel", "auto"], first: bytes)
         return Unread(path, f"is {packed}")
     lines = [line for line in first.split(b"\n", SAMPLE_LINES)[:SAMPLE_LINES] if line.strip()]
     if source == "auto" and (document := document_of(lines)):
-        return Unread(path, f"is {document}, no log; --source job reads it all the same", is_document=True)
+        return Unread(path, f"looks like {document}, not a log; --source job reads it anyway", is_document=True)
     kind: SourceKind = source if source != "auto" else ("kernel" if _is_kernel(path, lines) else "job")
     return Task(path, kind, form_of(lines, kind))
 

@@ -289,7 +289,9 @@ def test_what_could_not_be_read_is_named_at_once_and_counted(
     )
     assert (summary.unread, summary.files) == (3, 0)
     assert main(["scan", "--format", "json", "/nowhere/x.log", str(tmp_path / "y.log"), str(crashed)]) == 1
-    assert capsys.readouterr().err.splitlines()[2:] == ["gpufault scan: 2 files could not be read whole, see above"]
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        "gpufault scan: 2 files could not be read completely, see above"
+    ]
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
@@ -303,7 +305,7 @@ def test_a_damaged_archive_is_told_of_and_the_rest_goes_on(
         assert main(["scan", str(damaged), str(crashed)]) == 1
         told = capsys.readouterr()
         assert [line.partition(": ")[0] for line in told.err.splitlines()] == [str(damaged)]
-        assert "1 file could not be read whole, see stderr" in " ".join(told.out.split())
+        assert "1 file could not be read completely, see stderr" in " ".join(told.out.split())
     (tmp_path / f"empty.{ending}").write_bytes(b"no archive at all")
     assert main(["scan", str(tmp_path / f"empty.{ending}")]) == 3
 
@@ -419,7 +421,7 @@ def test_explain_says_of_a_log_without_faults_how_many_lines_looked_like_one(
         monkeypatch.setattr("sys.stdin", log)
         assert main(["explain"]) == 0
     assert capsys.readouterr().out == (
-        "No line shows a fault; words of one in 1 of 2 lines: --details says why none counts.\n"
+        "No line shows a fault. Lines with words of a fault: 1 of 2; --details shows why none counts.\n"
     )
 
 
@@ -431,7 +433,7 @@ def test_explain_takes_a_log_and_the_number_of_a_line(crashed: Path, capsys: pyt
         assert main(["explain", f"{crashed}:{number}"]) == 0
         assert capsys.readouterr().out == whole
     assert main(["explain", f"{crashed}:1"]) == 0
-    assert capsys.readouterr().out == "Line 1 is in no incident. Incidents begin at line 2.\n"
+    assert capsys.readouterr().out == "Line 1 is not in an incident. Incidents begin at line 2.\n"
 
 
 @pytest.mark.parametrize("missing", ["nosuch.log", "nosuch.log:7", "jobs/slurm-1.out", "/scratch/nosuch"])
@@ -455,7 +457,7 @@ def test_explain_says_why_a_kernels_line_in_a_jobs_log_does_not_count(
     )
     assert main(["explain", f"{log}:2"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("Line 2 is in no incident. Incidents begin at line 3.\n\nThe log is read as a job's")
+    assert out.startswith("Line 2 is not in an incident. Incidents begin at line 3.\n\nThe log is read as a job's")
     assert "By itself, line 2\nreads as follows" in out
     assert "(Xid 79)" in out
 
@@ -826,7 +828,7 @@ def test_doctor_holds_the_promises_against_what_is_there(tmp_path: Path, capsys:
     assert "ok state none yet: this would be the first start" in out
     assert f"ok web {web}: " in out
     with closing(State(state)):  # a daemon that runs: what it has written is not all in the file itself
-        assert "ok state of schema 1, this gpufault writes 1" in told(0)
+        assert "ok state schema 1; this gpufault writes 1" in told(0)
     with sqlite3.connect(state / "state.sqlite") as db:
         db.execute("PRAGMA journal_mode = DELETE")
         db.execute("PRAGMA user_version = 99")
@@ -834,7 +836,7 @@ def test_doctor_holds_the_promises_against_what_is_there(tmp_path: Path, capsys:
     (state / "state.sqlite").chmod(0o644)
     web.write_text("basic_auth_users: {alice: secret}\n")
     out = told(1)
-    assert f"bad state {state}/state.sqlite is of schema 99, this gpufault knows 1; upgrade" in out
+    assert f"bad state {state}/state.sqlite has schema 99, this gpufault supports 1; upgrade" in out
     assert f"bad state folder {state}/state.sqlite is open to other users" in out
     assert f"bad web {web}:1:" in out
     assert "basic_auth_users.alice: not a bcrypt hash" in out

@@ -37,7 +37,7 @@ def test_root_incidents_are_shown_by_cause_and_node(
     assert "evil\\x1b[31m" in text
     assert "\x1b[31m" not in shown.out
     assert "consequence" not in text
-    assert shown.err == "gpufault top: http://127.0.0.1:1: [Errno 111] Connection refused\n"
+    assert shown.err == "gpufault top: http://127.0.0.1:1: Connection refused\n"
 
 
 def test_exit_code_3_if_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:

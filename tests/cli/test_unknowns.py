@@ -52,7 +52,22 @@ def test_records_of_a_scan_or_a_journal_are_read(tmp_path: Path, capsys: pytest.
     assert main(["unknowns", "--format", "json", str(tmp_path / "journals")]) == 1
     captured = capsys.readouterr()
     assert [each["template"] for each in json.loads(captured.out)["clusters"]] == ["mesh.MeshError: no elements"]
-    assert "1 lines are not records; they are left out" in captured.err
+    assert "1 line is not a record; skipped" in captured.err
+
+
+def test_records_are_recognised_on_stdin_and_in_a_file_of_any_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["scan", "--format", "json", "--facts", "none", str(crash(tmp_path, "slurm-7.out", "no elements"))])
+    records = tmp_path / "records"
+    records.write_text(capsys.readouterr().out)
+    assert main(["unknowns", str(records)]) == 1
+    of_file = capsys.readouterr().out
+    assert of_file.startswith("1. mesh.MeshError: no elements\n")
+    with records.open() as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert main(["unknowns", "-"]) == 1
+    assert capsys.readouterr().out == of_file
 
 
 def test_without_an_unknown_crash_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +124,7 @@ def test_no_crash_is_not_every_crash(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "No crash found.\n"
     (tmp_path / "empty").mkdir()
     assert main(["unknowns", str(tmp_path / "empty")]) == 3
-    assert capsys.readouterr() == ("", "gpufault unknowns: no log and no journal there\n")
+    assert capsys.readouterr() == ("", "gpufault unknowns: no log or journal found\n")
 
 
 def test_the_path_of_an_example_can_be_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +159,7 @@ def test_a_crash_that_was_recorded_again_is_one_and_packed_journals_are_read(
     assert main(["unknowns", "--format", "json", str(folder)]) == 1
     captured = capsys.readouterr()
     assert [each["count"] for each in json.loads(captured.out)["clusters"]] == [1]
-    assert "1 lines are not records; they are left out" in captured.err
+    assert "1 line is not a record; skipped" in captured.err
     (folder / "journal-000004.jsonl").unlink()
     (folder / "journal-000002.jsonl").unlink()
     (folder / "journal-000003.jsonl.gz").write_bytes(gzip.compress(b"x" * 100_000)[:-9])
@@ -157,8 +172,8 @@ def test_a_crash_that_was_recorded_again_is_one_and_packed_journals_are_read(
 def test_nothing_is_said_of_what_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "records.parquet").write_bytes(b"PAR1")
     for given, why in (
-        (str(tmp_path), "records.parquet: no Parquet is read here"),
-        ("http://127.0.0.1:1", "http://127.0.0.1:1: no list of incidents; is it a fleet service or a node daemon? (["),
+        (str(tmp_path), "records.parquet: Parquet is not supported here"),
+        ("http://127.0.0.1:1", "is it a fleet service or a node daemon? (Connection refused)"),
     ):
         assert main(["unknowns", given]) == 3
         captured = capsys.readouterr()

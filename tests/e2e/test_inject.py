@@ -156,6 +156,6 @@ def test_the_unknown_crashes_of_a_node_daemon_are_listed_for_those_who_may_read_
     else:
         assert (code, told.out) == (3, "")
         assert told.err == (
-            f"gpufault unknowns: http://{node.address}: it shows lines of logs only to its users; give --user and "
-            "--password-file, or on the node the folder of its journal\n"
+            f"gpufault unknowns: http://{node.address}: it shows log lines only to its users; pass --user and "
+            "--password-file, or read the journal folder on the node\n"
         )

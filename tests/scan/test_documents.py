@@ -68,7 +68,7 @@ def test_a_scan_names_a_document_and_finds_nothing_wrong(tmp_path: Path, capsys:
     path.write_text(DOCUMENTS["reStructuredText"])
     assert main(["scan", "--facts", "none", "--no-progress", str(path)]) == 0
     told = capsys.readouterr()
-    assert f"{path}: not read: is reStructuredText, no log; --source job reads it all the same" in told.err
+    assert f"{path}: not read: looks like reStructuredText, not a log; --source job reads it anyway" in told.err
     assert "could not be read" not in told.out + told.err
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.heavy
 
 ROOT = Path(__file__).parents[2]
 
-UNREAD = "gpufault scan: 1 file could not be read whole, see above\n"
+UNREAD = "gpufault scan: 1 file could not be read completely, see above\n"
 
 
 @pytest.fixture(scope="module")

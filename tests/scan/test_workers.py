@@ -63,7 +63,7 @@ def test_a_log_that_kills_its_workers_is_named_and_the_rest_is_read(tmp_path: Pa
     assert (code, out.count("rocr_memory_access_fault")) == (1, 20), err
     assert err.splitlines() == [
         f"{poison}: not read: the process that read it died; did it run out of memory? See `dmesg`",
-        "gpufault scan: 1 file could not be read whole, see above",
+        "gpufault scan: 1 file could not be read completely, see above",
     ]
 
 

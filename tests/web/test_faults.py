@@ -94,7 +94,7 @@ def test_a_page_in_a_users_browser_does_not_either(node: Node, users: ActiveConf
         ({"gpu": GPU, "reason": "x" * 501}, 422, "reason"),
         ({"gpu": "the first", "reason": "x"}, 422, "PCI address"),
         ({"gpu": GPU, "reason": "x", "force": True}, 422, "JSON object"),
-        ({"gpu": "0000:c9:00.0", "reason": "x"}, 422, f"no open fault of 0000:c9:00.0; open are: {GPU}"),
+        ({"gpu": "0000:c9:00.0", "reason": "x"}, 422, f"no open fault of 0000:c9:00.0; open faults: {GPU}"),
         ({"gpu": "node", "reason": "x"}, 422, "no open fault of node"),
         (b" " * 9000, 413, "8192 bytes"),
     ],

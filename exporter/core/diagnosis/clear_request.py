@@ -50,7 +50,7 @@ class ClearRequest:
         if not any(fault.is_cleared_by(recovery) for fault in faults):
             targets = ", ".join(sorted({fault.gpu or NODE for fault in faults}))
             raise InvalidRequest(
-                f"no open fault of {self.gpu}; " + (f"open are: {targets}" if targets else "none is open")
+                f"no open fault of {self.gpu}; open faults: {targets}" if targets else "no fault is open"
             )
         return recovery
 

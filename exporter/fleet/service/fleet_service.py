@@ -124,7 +124,7 @@ class FleetService:
                     f"the last refresh failed ({fleet_status.failure.reason}): {fleet_status.failure.message}"
                 )
         if not fleet_status.reload_ok:
-            reasons.append("the configuration file is not applied; POST /-/reload reports the reason")
+            reasons.append("the configuration file is not applied; gpufault fleet --config.check reports the reason")
         if fleet_status.web_config_ok is False:
             reasons.append("the web configuration file is not applied; the log gives the reason")
         return reasons

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Bools, Floats
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.discover import FDR, Discovery
@@ -145,7 +146,7 @@ def _not_enough(
         f"needs {least:,} crashed nodes to show a crash {ratio:.2g} times as frequent on {_percent(share)} of the fleet"
     )
     if least > nodes:
-        message += f"; this fleet has {nodes:,} nodes, so only a larger effect can be found"
+        message += f"; this fleet has {counted(nodes, 'node')}, so only a larger effect can be found"
     return NotEnough(
         signature=prepared.observed.signatures[signature], crashes=crashes, needed=least,
         lead=None if lead is None else prepared.fact(lead.value), observed=0 if lead is None else lead.observed,

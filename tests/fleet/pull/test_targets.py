@@ -234,7 +234,7 @@ def test_flags_say_what_to_pull(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["fleet", "--config.check", f"--pull.files={tmp_path}/*.json", "--pull.interval=5s"]) == 0
-    assert capsys.readouterr().out == f"what the flags say is valid: journals of the nodes in {tmp_path}/*.json\n"
+    assert capsys.readouterr().out == f"the flags are valid: journals of the nodes in {tmp_path}/*.json\n"
     assert main(["fleet", "--config.check", "--pull.files=/t.json", "--pull.interval=often"]) == 2
     assert "--pull.interval" in capsys.readouterr().err
     assert main(["fleet", "--config.check", "--pull.dns=x:1", f"--journal={tmp_path}"]) == 2
