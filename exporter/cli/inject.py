@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     has_it = f", and does the daemon have the signature {options.signature}" if options.signature else ""
     print(
         f"gpufault inject: {path} was written, but {options.url} did not count it within {options.timeout:g} s; "
-        f"is the path covered by a source{has_it}? `gpufault doctor` and /-/ready tell what the daemon cannot see",
+        f"is the path covered by a source{has_it}? `gpufault doctor` and /-/ready show what the daemon cannot see",
         file=sys.stderr,
     )
     return 1
