@@ -13,7 +13,7 @@ from exporter.cli import options as flags
 from exporter.cli.options import moment, seconds
 
 DESCRIPTION = (
-    "Reads node journals (JSONL, also .gz and .zst, or Parquet, in any depth below DIR), or what a Prometheus has scraped "
+    "Reads node journals (JSONL, also .gz and .zst, or Parquet, at any depth below DIR), or what a Prometheus scraped "
     "from the nodes. Tests every fact against every signature, by distinct nodes that crashed first, facts as of the crash, "
     "and hours of exposure. What passes the false-discovery gate is a candidate; a later window makes it confirmed. Exit "
     "code 1 if there is a finding, 0 if none was found, 3 if nothing could be read."
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--findings.file",
         metavar="FILE",
-        help="remember findings here, so that later runs confirm them; without it, the window before is looked at",
+        help="remember findings here, so that later runs confirm them; without it, the previous window is used",
     )
     flags.add_catalogue(parser)
 

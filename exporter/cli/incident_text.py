@@ -38,10 +38,11 @@ def scan_text(
     catalogue: Catalogue,
     *,
     facts: str = "none",
+    packs: Sequence[str] = (),
     only_table: bool = False,
     color: bool,
 ) -> str:
-    """The result of a scan. facts: the value of --facts. only_table: omit the single incidents."""
+    """The result of a scan. facts, packs: the values of --facts and --signatures.dir. only_table: omit the single incidents."""
     cascades: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         if record["caused_by"]:
@@ -49,7 +50,9 @@ def scan_text(
     roots = [r for r in records if r["role"] == "root"]
     out: list[str] = []
     if not only_table:
-        out += [incident_text(r, catalogue, cascades.get(r["id"], ()), facts=facts, color=color) for r in roots]
+        out += [
+            incident_text(r, catalogue, cascades.get(r["id"], ()), facts=facts, packs=packs, color=color) for r in roots
+        ]
         out += _notes([r for r in records if r["role"] == "context"], catalogue)
     if len(roots) >= TABLE_FROM or (only_table and roots):
         out.append(summary_table(roots, catalogue))
@@ -65,6 +68,7 @@ def incident_text(
     cascades: Sequence[Mapping[str, Any]] = (),
     *,
     facts: str = "none",
+    packs: Sequence[str] = (),
     color: bool = False,
 ) -> str:
     """One incident, with the names of its consequences."""
@@ -74,7 +78,7 @@ def incident_text(
     )
     lines += field("signature", " · ".join([record["signature"], *_extent(record)]))
     cause = catalogue.root_causes.get(record["root_cause"])
-    lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record, facts)
+    lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record, facts, packs)
     lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
     for text in waiting_texts(record, cascades):
         lines += field("ranks", text)
@@ -161,14 +165,15 @@ def _extent(record: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _without_cause(record: Mapping[str, Any], facts: str) -> list[str]:
+def _without_cause(record: Mapping[str, Any], facts: str, packs: Sequence[str]) -> list[str]:
     if not _is_undecided(record):
         return field("cause", "unknown: no known cause fits")
     path = record["path"]
     if path == "-" or path != printable(path):
         return field("cause", "unknown: facts are missing; gpufault explain says which")
     at = f"{path}:{record['line']}"
-    given = "" if facts == "none" else f" --facts {shlex.quote(facts)}"
+    given = "".join(f" --signatures.dir {shlex.quote(folder)}" for folder in packs)
+    given += "" if facts == "none" else f" --facts {shlex.quote(facts)}"
     command = f"gpufault explain {shlex.quote(at)}{given}"
     return [*field("cause", "unknown: facts are missing; to see which:"), f"{' ' * (INDENT + 4)}$ {command}"]
 

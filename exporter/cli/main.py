@@ -129,7 +129,7 @@ def _parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser of the given command; without one, of all commands; with an unknown one, of their names."""
     parser = _Parser(
         prog="gpufault",
-        description="Why do GPU jobs crash on this fleet, and what about our configuration makes it worse?",
+        description="Find out why GPU jobs crash across your fleet.",
         epilog=f"`gpufault demo` shows it at work without a GPU, root or network. {EXIT_CODES}",
     )
     parser.add_argument("--version", action="version", version=f"gpufault {__version__}")

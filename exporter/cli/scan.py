@@ -253,7 +253,9 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
             writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
     else:
         given, only_table = options.facts, options.summary
-        out.write(scan_text([*records], summary, catalogue, facts=given, only_table=only_table, color=has_color(out)))
+        packs, color = options.signatures_dir or (), has_color(out)
+        text = scan_text([*records], summary, catalogue, facts=given, packs=packs, only_table=only_table, color=color)
+        out.write(text)
 
 
 def _records(summary: Summary, catalogue: Catalogue, node: str, *, own_paths: bool) -> Iterator[dict[str, Any]]:

@@ -32,17 +32,19 @@ PACKS = "your own packs: files or folders, loaded beside the built-in packs"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar=VERBS, required=True)
-    listing = verbs.add_parser("list", help="every signature in force")
+    listing = verbs.add_parser("list", help="all active signatures")
     listing.add_argument("--vendor", choices=get_args(Vendor), help="only this vendor's")
     listing.add_argument("--layer", choices=get_args(Layer), help="only this layer's")
     listing.add_argument("--severity", choices=get_args(Severity), help="only of this severity")
     listing.add_argument("--format", choices=("text", "json"), default="text", help="json: one object a line")
     flags.add_catalogue(listing)
-    showing = verbs.add_parser("show", help="one signature or root cause, whole, and what explains it")
+    showing = verbs.add_parser("show", help="one signature or root cause in full, and what explains it")
     showing.add_argument("id")
     flags.add_catalogue(showing)
-    new = verbs.add_parser("new", help="a pack to begin with, made of lines of one error")
-    new.add_argument("lines", nargs="+", metavar="LINE", help="a line of a log; of several, what differs may vary")
+    new = verbs.add_parser("new", help="draft a pack from lines of one error")
+    new.add_argument(
+        "lines", nargs="+", metavar="LINE", help="a line of a log; if there are several, their numbers may differ"
+    )
     new.add_argument("--source", default="auto", choices=("job", "kernel", "auto"), help="default: auto")
     flags.add_catalogue(new)
     checking = verbs.add_parser(
@@ -147,7 +149,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _new(options: argparse.Namespace) -> int:
     from exporter.config import packs
-    from exporter.core.authoring.draft import draft
+    from exporter.core.authoring.draft import draft, left_out
     from exporter.core.authoring.example_checks import run_text
     from exporter.core.decoding.formats import decode, resembles_kernel_line
     from exporter.core.decoding.prefixes import Clock
@@ -172,6 +174,8 @@ def _new(options: argparse.Namespace) -> int:
         texts = [decode(line, "plain", source, Clock(0.0)).text for line in lines]
     for name in sorted(shown):
         print(f"{name} matches this line already: `gpufault signatures show {name}`", file=sys.stderr)
+    for text in left_out(texts):
+        print(f"left out, since its wording differs: {text}; draft a signature of its own for it", file=sys.stderr)
     print(draft(texts, source, catalogue.signatures), end="")
     return 0
 

@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="`review`, six weeks of a fleet for the pages and the report, or a founding case by its root cause; `list` "
         "names them",
     )
-    parser.add_argument("--nodes", type=int, metavar="N", help="default: 2000")
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="number of nodes; default: 2000, or the number of the case"
+    )
     parser.add_argument("--window", metavar="7d", help="length of the window; default: 7d")
     parser.add_argument(
         "--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: fixed, so that one seed gives one fleet"
@@ -52,29 +54,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--facts", type=int, metavar="N", help="default: 24")
     parser.add_argument("--signatures", type=int, metavar="N", help="default: 12")
-    parser.add_argument("--causes", type=int, default=0, metavar="N", help="plant so many causes at random")
-    parser.add_argument("--rate-ratio", type=float, default=8.0, metavar="R", help="of the planted causes; default: 8")
-    parser.add_argument("--twins", type=int, metavar="N", help="facts that copy another but for 2%%")
+    parser.add_argument(
+        "--causes", type=int, default=0, metavar="N", help="number of causes to plant at random; default: 0"
+    )
+    parser.add_argument(
+        "--rate-ratio", type=float, default=8.0, metavar="R", help="rate ratio of each planted cause; default: 8"
+    )
+    parser.add_argument("--twins", type=int, metavar="N", help="number of facts that copy another on 98%% of the nodes")
     parser.add_argument("--lemon", type=float, metavar="R", help="how much worse one node in a hundred is")
     parser.add_argument(
-        "--multi-node", type=float, metavar="SHARE", help="of the crashes that take a whole job's nodes"
+        "--multi-node", type=float, metavar="SHARE", help="share of crashes that affect all nodes of a job"
     )
-    parser.add_argument("--reimaged", type=float, metavar="SHARE", help="of the crashed nodes that get a new image")
+    parser.add_argument("--reimaged", type=float, metavar="SHARE", help="share of crashed nodes that get a new image")
     parser.add_argument(
-        "--repaired", type=float, metavar="SHARE", help="of the crashed nodes that get new firmware 4 to 12 days later"
+        "--repaired",
+        type=float,
+        metavar="SHARE",
+        help="share of crashed nodes that get new firmware 4 to 12 days later",
     )
     parser.add_argument(
-        "--rollouts", type=int, default=0, metavar="N", help="plant so many rollouts, with --rate-ratio"
+        "--rollouts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of rollouts to plant, with --rate-ratio; default: 0",
     )
-    parser.add_argument("--team", type=int, default=0, metavar="N", help="so many users with a program that crashes")
+    parser.add_argument(
+        "--team", type=int, default=0, metavar="N", help="number of users with a program that crashes; default: 0"
+    )
     parser.add_argument("--team-image", metavar="NAME", default="", help="the image of the team's jobs")
-    parser.add_argument("--renamed", type=float, metavar="SHARE", help="of the nodes that get another name")
-    parser.add_argument("--missing", type=float, metavar="SHARE", help="of the nodes whose journals are missing")
+    parser.add_argument("--renamed", type=float, metavar="SHARE", help="share of nodes that get another name")
+    parser.add_argument("--missing", type=float, metavar="SHARE", help="share of nodes whose journals are missing")
     parser.add_argument(
-        "--without-jobs", action="store_true", help="no job is known, and the nodes of each die over ten minutes"
+        "--without-jobs", action="store_true", help="omit jobs; the nodes of each job crash within ten minutes"
     )
-    parser.add_argument("--busy-tied", action="store_true", help="how busy a node is goes with one of its facts")
-    parser.add_argument("--heartbeat", metavar="6h", help="between two heartbeats; default: 6h")
+    parser.add_argument("--busy-tied", action="store_true", help="make GPU-busy hours depend on one of the facts")
+    parser.add_argument("--heartbeat", metavar="6h", help="interval of heartbeats; default: 6h")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -83,6 +83,25 @@ def test_the_command_that_says_what_is_missing_keeps_the_facts(
     assert f"$ gpufault explain {crashed}:2 --facts {facts}\n" in capsys.readouterr().out
 
 
+def test_the_command_that_says_what_is_missing_keeps_the_packs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack = tmp_path / "own.yaml"
+    pack.write_text(
+        "pack: own\nsignatures:\n  - {id: own_fault, title: Own, vendor: any, layer: library, severity: error, "
+        "patterns: ['own: fatal'], examples: ['own: fatal']}\n"
+        "root_causes:\n  - {id: own_cause, title: Own cause, signatures: [own_fault], when: {fact: kernel, equals: '1'}, "
+        "verdict: unclear, strength: E, remediation: Act.}\n"
+    )
+    log = tmp_path / "slurm-1.out"
+    log.write_text("own: fatal\n")
+    main(["scan", "--signatures.dir", str(pack), str(log)])
+    offered = [line.strip() for line in capsys.readouterr().out.splitlines() if line.lstrip().startswith("$ ")]
+    assert offered == [f"$ gpufault explain {log}:1 --signatures.dir {pack}"]
+    assert main(shlex.split(offered[0])[2:]) == 0
+    assert capsys.readouterr().out.startswith("line 1: Own\n")
+
+
 def test_several_incidents_end_with_a_table_and_summary_shows_only_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -506,6 +525,16 @@ def test_a_pack_is_begun_with_a_line_and_told_what_knows_the_line_already(
     assert "sources: [kernel]" in told.out
 
 
+def test_a_line_of_another_wording_is_left_out_of_a_draft_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signatures", "new", "acme: tile 3 hang", "acme: tile 4 hang", "quux: transport lost"]) == 0
+    told = capsys.readouterr()
+    assert told.err == (
+        "left out, since its wording differs: quux: transport lost; draft a signature of its own for it\n"
+    )
+    assert "tile 4" in told.out
+    assert "quux" not in told.out
+
+
 def test_what_stands_in_the_place_of_a_cause_is_explained_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["signatures", "show", "unknown"]) == 0
     assert capsys.readouterr().out.startswith("unknown: ")
@@ -592,7 +621,7 @@ def test_check_ends_with_0_for_warnings_and_with_2_where_it_is_strict(
     assert main(["signatures", "check", str(own_pack)]) == 0
     shown = capsys.readouterr()
     assert shown.out == (
-        f"{own_pack}:3:5: signatures[0]: my_step has no near_misses; add a line that looks alike and must not match (warning)\n"
+        f"{own_pack}:3:5: signatures[0]: my_step has no near_misses; add a similar line that must not match (warning)\n"
     )
     assert shown.err == "1 signature, 0 root causes: 0 errors, 1 warning\n"
     assert main(["signatures", "check", "--strict", str(own_pack)]) == 2
@@ -702,7 +731,7 @@ def test_test_runs_all_promises_and_shows_what_fails_with_its_place(
         f"{own_pack}:9:26: my_step",
         f"  line    {CRASH.strip()}",
         (
-            "  wrong   example shows no my_step: no line contains a required literal ('step'); fix a pattern or the "
+            "  wrong   example does not match my_step: no line contains a required literal ('step'); fix a pattern or the "
             "example"
         ),
         "  shows   rocr_memory_access_fault",

@@ -238,7 +238,9 @@ def test_a_pack_that_fails_its_check_is_refused_whole_and_the_one_before_stays(m
             )
         return node.post("/-/reload")[1]
 
-    assert "second.yaml:11:16: signatures[0].examples[0]: example shows no e2e_second: no line contains" in reload()
+    assert (
+        "second.yaml:11:16: signatures[0].examples[0]: example does not match e2e_second: no line contains" in reload()
+    )
     eventually(lambda: equals(node, "gpufault_config_last_reload_successful", 0))
     (node.logs / "a.log").write_text("e2e second seq=1 of a\ne2e crash seq=1 of a\n")
     eventually(lambda: equals(node, LINES, 1))

@@ -46,9 +46,7 @@ def draft(texts: Sequence[str], source: SourceKind, taken: Collection[str]) -> s
     Its examples are those of the texts that the pattern of the first one matches.
     """
     text = texts[0]
-    pattern, gpu = _pattern(text)
-    if not all(re.search(pattern, other) for other in texts):
-        pattern, gpu = _pattern(text, in_names=True)
+    pattern, gpu = _pattern_for(texts)
     examples = []
     for shown in texts:
         if match := re.search(pattern, shown):
@@ -73,6 +71,20 @@ def draft(texts: Sequence[str], source: SourceKind, taken: Collection[str]) -> s
         "    # references: ['TODO: a link to the source code or a report']",
     ]
     return "\n".join(lines) + "\n"
+
+
+def left_out(texts: Sequence[str]) -> list[str]:
+    """The texts that the draft for these texts does not match."""
+    pattern, _ = _pattern_for(texts)
+    return [text for text in texts if not re.search(pattern, text)]
+
+
+def _pattern_for(texts: Sequence[str]) -> tuple[str, str]:
+    """The pattern of the first text, and its GPU address or "". Numbers within names vary if the other texts need it."""
+    pattern, gpu = _pattern(texts[0])
+    if not all(re.search(pattern, other) for other in texts):
+        return _pattern(texts[0], in_names=True)
+    return pattern, gpu
 
 
 def _pattern(text: str, *, in_names: bool = False) -> tuple[str, str]:

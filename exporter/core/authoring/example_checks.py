@@ -88,7 +88,7 @@ def _examples(pipelines: Sequence[Pipeline], file: PackFile, loc: Loc, item: Pat
         missing = tuple(name for name, result in results.items() if not result.shown)
         if missing:
             why, taken_by = _why(pipelines[0], item, example.text)
-            problem = file.document.problem(here, f"example shows no {item.id}: {why}")
+            problem = file.document.problem(here, f"example does not match {item.id}: {why}")
             yield FailedExample(item, problem, example.text, missing, results[missing[0]].signatures, taken_by)
             continue
         for name, value in example.captures.items():

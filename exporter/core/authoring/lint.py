@@ -68,7 +68,7 @@ def _unproven(file: PackFile) -> Iterator[Problem]:
         if not item.examples:
             yield file.document.problem(loc, f"{item.id} has no examples; add a line as its emitter prints it")
         if not item.near_misses and not isinstance(item, LogFact):
-            message = f"{item.id} has no near_misses; add a line that looks alike and must not match"
+            message = f"{item.id} has no near_misses; add a similar line that must not match"
             yield file.document.problem(loc, message)
 
 

@@ -34,7 +34,7 @@ def safe(text: str, most: int | None = None) -> str:
 def deaths_of(deaths: Deaths) -> str:
     """How many failed jobs the logs explain."""
     share = f"{100 * deaths.explained / deaths.jobs:.0f}%"
-    parts = [f"{share} of {counted(deaths.jobs, 'failed job')} have a line that a signature knows"]
+    parts = [f"{share} of {counted(deaths.jobs, 'failed job')} have a line that a signature matches"]
     parts += [f"{deaths.unrecognised:,} unrecognised"] if deaths.unrecognised else []
     parts += [f"{deaths.no_line:,} without any line"] if deaths.no_line else []
     return ", ".join(parts)

@@ -151,7 +151,7 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
         others = ", ".join(clipped(str(fact)) for fact in f.facts[1 : 1 + ALTERNATIVES]) + (
             f" and {more} more" if more > 0 else ""
         )
-        lines += row("or", f"{others}: these nodes cannot distinguish it")
+        lines += row("or", f"{others}: these nodes cannot tell them apart")
     if any(parts.share >= NAMED_SHARE for parts in f.workload):
         lines += row("whose", ". ".join(_whose(parts) for parts in f.workload if parts.share >= NAMED_SHARE))
     if f.tie_breakers:
@@ -196,7 +196,7 @@ def _why(f: Finding) -> str:
     if f.confirmation is not None and f.first_seen is not None:
         again = f.confirmation
         return (
-            f": found in {_span(f.first_seen)}, and again by itself in {_span(again.window)} "
+            f": found in {_span(f.first_seen)}, and again independently in {_span(again.window)} "
             f"({_times(again.ratio)} {_interval(again.ratio)}, p {_small(again.p_value)})"
         )
     if f.status == "confirmed":

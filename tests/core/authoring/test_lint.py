@@ -81,7 +81,7 @@ def test_an_unmatched_example_is_reported_with_the_reason(pattern: str, example:
         "own fault (?P<code>[0-9]+)", pattern
     )
     (told,) = told_errors(text)
-    assert told.startswith("own.yaml:9:31: signatures[0].examples[1]: example shows no own_fault: " + why)
+    assert told.startswith("own.yaml:9:31: signatures[0].examples[1]: example does not match own_fault: " + why)
 
 
 def test_a_draft_is_rejected_until_its_placeholders_are_replaced() -> None:
@@ -162,7 +162,7 @@ def test_an_example_without_its_log_fact_is_reported() -> None:
     fact = "log_facts:\n  - {id: own_fact, title: ours, patterns: ['rack (?P<rack>r[0-9]+)'], set: {rack: '{rack}'}, "
     assert told_errors(f"{OWN}{fact}examples: ['rack r12']}}\n") == []
     (told,) = told_errors(f"{OWN}{fact}examples: ['rack row 12, torch 2.5']}}\n")
-    assert "example shows no own_fact: none of its patterns matches" in told
+    assert "example does not match own_fact: none of its patterns matches" in told
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_signature_without_examples_or_near_misses_gets_a_warning_for_each() -
     assert told_errors(bare) == []
     assert told_warnings(bare) == [
         "own.yaml:3:5: signatures[0]: own_fault has no examples; add a line as its emitter prints it",
-        "own.yaml:3:5: signatures[0]: own_fault has no near_misses; add a line that looks alike and must not match",
+        "own.yaml:3:5: signatures[0]: own_fault has no near_misses; add a similar line that must not match",
     ]
 
 

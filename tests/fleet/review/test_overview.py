@@ -70,7 +70,7 @@ def test_failed_jobs_are_counted_once_by_what_explains_them_on_any_node(tmp_path
     assert found.deaths == Deaths(explained=2, unrecognised=1, no_line=1)
     assert to_json(found)["failed_jobs"] == {"explained": 2, "unrecognised": 1, "no_line": 1}
     assert (
-        "50% of 4 failed jobs have a line that a signature knows, 1 unrecognised, 1 without any line."
+        "50% of 4 failed jobs have a line that a signature matches, 1 unrecognised, 1 without any line."
         in as_markdown(found, {})
     )
     assert "no line that says why" in as_html(found, {})
