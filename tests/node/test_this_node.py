@@ -121,7 +121,9 @@ def test_lines_of_the_kernel_are_no_lines_of_the_file(
     told = run(capsys, "explain", "--facts=host", f"{log}:2")
     assert told.startswith("kernel log, 20")
     assert "reported by the kernel –" in told
-    assert "Line 1 is not in an incident. Incidents begin at line 2." in run(capsys, "explain", "--facts=host", f"{log}:1")
+    assert "Line 1 is not in an incident. Incidents begin at line 2." in run(
+        capsys, "explain", "--facts=host", f"{log}:1"
+    )
 
 
 def test_a_kernel_log_that_cannot_be_read_is_said(
