@@ -108,7 +108,7 @@ def _file_and_line(text: str) -> tuple[str, int | None]:
 
 
 def _dumps_beside(path: str) -> list[Dump]:
-    """The dumps of flight recorders in the folder of a log. What is none, or too much, is told on stderr."""
+    """The dumps of flight recorders in the folder of a log. Reports invalid ones on stderr, and those beyond DUMP_BYTES."""
     from exporter.core.flight_recorder import FILE_NAME, parse_dump
     from exporter.store.safe_open import read_start
 

@@ -1,4 +1,8 @@
-"""The text that explains an incident: cause, evidence with line numbers, what could change the answer, what to do."""
+"""The text that explains an incident: cause, evidence with line numbers, what could change the answer, what to do.
+
+With --details also how each line was read, stage by stage: decoding, required literals, patterns. For a missing fact it has
+the shell command that prints the fact.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpufault report`: the fleet health review of a window, as a document."""
+"""`gpufault report`: the fleet health review of a window, as a document, in a chat or by e-mail."""
 
 from __future__ import annotations
 

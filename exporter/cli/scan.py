@@ -1,4 +1,4 @@
-"""`gpufault scan`: the daemon's analysis over files, once."""
+"""`gpufault scan`: the daemon's analysis over files, once, with a progress bar on a terminal."""
 
 from __future__ import annotations
 

@@ -130,10 +130,9 @@ def _answer_of(url: str, options: argparse.Namespace, start: float) -> Any:
     except OSError as error:
         if getattr(error, "code", None) != 400:
             raise
+        # A fleet service has other parameters.
         query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": MAX_INCIDENTS})
-        return daemon_client.ask_json(
-            f"{base}?{query}", options, timeout=TIMEOUT_SECONDS
-        )  # a fleet service has other parameters
+        return daemon_client.ask_json(f"{base}?{query}", options, timeout=TIMEOUT_SECONDS)
 
 
 def _title(incident: IncidentRecord, cause: object, titles: Mapping[str, str]) -> str:

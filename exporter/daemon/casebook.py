@@ -115,7 +115,7 @@ class Casebook:
         if changed:
             self.add_facts_record(now)
             self.start_at_zero()
-        if self._watch.is_heartbeat_due(now):
+        if self._watch.sample_processes(now):
             self.add_heartbeat(now)
 
     def add_facts_record(self, now: float) -> None:

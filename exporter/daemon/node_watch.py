@@ -58,8 +58,8 @@ class NodeWatch:
             changed |= self.facts.driver_says(answer, now)
         return changed, answer
 
-    def is_heartbeat_due(self, now: float) -> bool:
-        """Search processes and sample the GPUs if it is due. True if a heartbeat is due."""
+    def sample_processes(self, now: float) -> bool:
+        """Search processes and sample the GPUs, each if it is due. Whether a heartbeat is due, too."""
         if self.facts.vendors:
             self.processes.refresh(now, self._settings.processes)
         return self._heartbeat.sample(now, self._settings, self.facts.gpus, self.processes)

@@ -14,7 +14,7 @@ from exporter.scan.work import Item, Scanned
 
 @dataclass(slots=True)
 class _Before:
-    """What is contexts of a log at the end of one of its parts. lost: the rest of the log could not be read."""
+    """What is known of a log at the end of one of its parts. lost: the rest of the log could not be read."""
 
     newlines: int = 0
     context: LogContext = NO_CONTEXT

@@ -181,7 +181,7 @@ def test_the_stored_form_is_refused_if_it_is_another() -> None:
             load_waiting(broken)
 
 
-def test_five_hundred_ranks_are_few_names() -> None:
+def test_of_five_hundred_ranks_few_are_named() -> None:
     lines: Iterable[Waiting] = (waits(rank, 412 - (rank == 300), "ALLREDUCE", GROUP) for rank in range(512))
     (found,) = collectives_of(all_of(lines))
     assert [place["count"] for place in found["places"]] == [1, 511]

@@ -23,7 +23,7 @@ pytestmark = [
 
 
 def test_the_steps_of_the_slurm_page_work(machine: Live, package: Path) -> None:
-    (machine.root / "var/log/jobs/root").mkdir(parents=True)  # the cluster's, where it sits
+    (machine.root / "var/log/jobs/root").mkdir(parents=True)  # sbatch writes to an existing folder
     shutil.copy(package, machine.root / "root")
     page = Page("install-slurm.md", machine, "/root")
     page.follow("1. The package", without="make deb")

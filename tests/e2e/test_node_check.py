@@ -145,7 +145,7 @@ def test_a_daemon_that_does_not_see_the_kernel_log_does_not_call_the_node_health
     assert said.startswith("gpufault: unknown: not everything is seen: source kmsg:")
 
 
-def test_no_daemon_is_unknown_and_said_so_in_two_seconds_at_most() -> None:
+def test_a_daemon_that_does_not_answer_is_unknown_within_two_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts for it, nobody answers
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         asked = [gpufault(), "node-check", f"--url={url}"]

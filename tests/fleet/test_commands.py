@@ -59,7 +59,7 @@ def test_a_remembered_candidate_is_confirmed_by_a_later_window_only(
     assert again["findings"][0]["first_seen"]["end"] == "2026-06-08T00:00:00.000Z"
 
 
-def test_text_says_the_finding_in_one_sentence(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_is_text_of_at_most_100_columns(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["correlate", "--journal", str(journal)]) == 1
     text = capsys.readouterr().out
 

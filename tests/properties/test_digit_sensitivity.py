@@ -73,7 +73,7 @@ def compile_or_reject(pattern: str) -> regex.Pattern[str]:
 
 
 class Other(NamedTuple):
-    """A text in which nothing differs that is sensitive at, and its positions by those of the first; None within a run."""
+    """A text that agrees in the sensitive runs, and its positions by those of the first; None within a run."""
 
     text: str
     positions: list[int | None]
@@ -203,7 +203,7 @@ def test_a_match_may_begin_in_all_texts_that_agree_in_its_literals(
 
 
 def shown(text: str, sensitive: SensitiveRuns) -> str:
-    """What is sensitive at: characters, or a dot for each where only their number matters."""
+    """The sensitive runs: their characters, or a dot for each where only the length matters."""
     found = masked(text.encode())
     assert found
     runs = {n: run.decode() for n, run in enumerate(found.runs) if n in sensitive.characters}

@@ -136,10 +136,10 @@ def test_a_line_that_differs_in_digits_that_matter_is_told_apart(kind: Kind, oft
     "pattern", sorted({*prefixes.PATTERNS["job"], *prefixes.PATTERNS["kernel"], formats.CRI.pattern})
 )
 def test_no_prefix_tells_digits_apart(pattern: str) -> None:
-    """Else the place of a timestamp would not be that of all heads of its shape."""
+    """Otherwise two lines of one shape could have their timestamps at different offsets."""
     digits = frozenset("0123456789")
-    for some in _characters(list(parse(pattern))):
-        assert digits <= some or not digits & some
+    for accepted in _characters(list(parse(pattern))):
+        assert digits <= accepted or not digits & accepted
 
 
 def _characters(nodes: list[Any]) -> Iterator[Class]:

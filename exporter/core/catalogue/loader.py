@@ -1,6 +1,6 @@
 """The catalogue: all active packs joined, cross-checked, and compiled for the wheel.
 
-`load_packs` reports every error of every file at once. The schema of a pack is in `pack_schema`; the caller reads files.
+`load_packs` reports every error of every file at once. The schema of a pack is in `pack_types`; the caller reads files.
 """
 
 from __future__ import annotations

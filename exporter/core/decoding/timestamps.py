@@ -1,4 +1,7 @@
-"""The time of each line of a chunk: its own, else that of a line before it, else the latest possible one."""
+"""The time of each line of a chunk: its own, else that of a line before it, else the latest possible one.
+
+Where a timestamp is depends on the shape of a line. A log has few shapes, so `Heads` remembers them.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +43,7 @@ class Heads:
 
 
 SourcedTime = tuple[float, TimeSource]
-Nearest = tuple[
-    SourcedTime | None, int
-]  # the timestamp of a line, and how many lines before the present one that line is
+Nearest = tuple[SourcedTime | None, int]  # the timestamp of a line, and how many lines back that line is
 
 MAX_LINES_BACK = 128  # lines, as many as a chain of tracebacks has: what lies farther back happened at another time
 NO_STAMP: Nearest = (None, 0)

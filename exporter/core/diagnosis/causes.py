@@ -346,8 +346,8 @@ def _fact_truth(condition: Condition, context: EvidenceContext) -> Truth | None:
     if condition.not_:
         inner = _fact_truth(condition.not_, context)  # a negation can rule a cause out, but puts no node at risk
         return Truth.FAILED if inner is Truth.HELD else Truth.UNDETERMINED if inner is Truth.UNDETERMINED else None
-    is_reported = condition.fact in context.facts
-    if not condition.fact or (not is_reported and (condition.if_unknown or condition.fact.startswith("env."))):
+    has_value = condition.fact in context.facts
+    if not condition.fact or (not has_value and (condition.if_unknown or condition.fact.startswith("env."))):
         return None
     return _leaf(condition, context).truth
 

@@ -2,7 +2,8 @@
 
 Matches of one signature and scope form one incident if no silence between them exceeds the window, or the longer one of
 a signature whose state is reported again and again. Merging is associative and commutative: any order of arrival gives
-the same incidents, online and offline.
+the same incidents, online and offline. Programs print tracebacks without a timestamp: such an incident takes the time of
+the next line of its log that has one.
 """
 
 from __future__ import annotations

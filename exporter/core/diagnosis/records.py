@@ -37,9 +37,8 @@ def incident_record(
     signature = catalogue.signatures[incident.signature]
     is_open = diagnosis.root_cause == UNKNOWN
     collectives = _hidden(collectives_of(incident.waiting), hide)
-    undecided = [
-        assessment.cause.id for assessment in diagnosis.considered if is_open and assessment.sufficient
-    ]  # facts would decide
+    # Facts would decide these.
+    undecided = [assessment.cause.id for assessment in diagnosis.considered if is_open and assessment.sufficient]
     return {
         "kind": "incident",
         "id": diagnosis.id,

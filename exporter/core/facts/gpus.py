@@ -1,4 +1,4 @@
-"""GPUs and their facts. The PCI address identifies a GPU."""
+"""GPUs and their facts; names by PCI id for drivers that report none. The PCI address identifies a GPU."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace

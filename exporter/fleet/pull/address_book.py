@@ -40,9 +40,8 @@ class Settled:
 
 def settle(spoken: Mapping[str, Spoken], claims: Mapping[str, str | None], now: float) -> Settled:
     """claims: what the daemon at each listed address says that its node is; None: it does not answer."""
-    last_listed = max(
-        (one.listed for one in spoken.values()), default=now
-    )  # the time that nobody looked does not count
+    # Time in which the list was not read does not count.
+    last_listed = max((one.listed for one in spoken.values()), default=now)
     kept = {
         node: Spoken(one.address, now if one.address in claims else one.listed)
         for node, one in spoken.items()

@@ -115,7 +115,7 @@ _EXAMPLE_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Lines of a node. refused: how many lines by one of REASONS and by message is wrong."""
+    """Lines of a node. refused: how many lines by one of REASONS and by what is wrong."""
 
     lines: tuple[bytes, ...] = ()
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)

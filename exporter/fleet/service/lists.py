@@ -220,9 +220,8 @@ def rows_of(store: Store, name: str, asked: Asked) -> tuple[list[dict[str, Any]]
     sort_key = asked.sort.removeprefix("-")
     assert sort_key in {column.key for column in listing.columns}
     order = f"{sort_key} {'DESC' if asked.sort.startswith('-') else 'ASC'} NULLS LAST"
-    order += "".join(
-        f", {column.key}" for column in listing.columns if column.key != sort_key
-    )  # ties: pages must not overlap
+    # Ties are ordered, too: pages must not overlap.
+    order += "".join(f", {column.key}" for column in listing.columns if column.key != sort_key)
     query = f"SELECT *, count(*) OVER () AS total_ FROM ({listing.sql}) WHERE {' AND '.join(conditions)}"
     rows = store.rows(
         f"SELECT * FROM ({query}) ORDER BY {order} LIMIT {asked.limit} OFFSET {asked.offset}",

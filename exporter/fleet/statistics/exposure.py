@@ -170,12 +170,12 @@ def _any_change(facts: FactRows, window: Window) -> bool:
     return bool((facts.codes[order[later]] != facts.codes[order[later - 1]]).any())
 
 
-def state_at(of: States, node: Ints, time: Floats) -> Ints:
+def state_at(states: States, node: Ints, time: Floats) -> Ints:
     """The state of each node at each time; -1 if no facts are known yet, or without exposure."""
-    if not len(of.node):
+    if not len(states.node):
         return np.full(len(node), -1)
-    index = np.searchsorted(keys(of.node, of.since), keys(node, time), side="right") - 1
-    holds = (index >= 0) & (of.node[index] == node) & (time >= of.since[index]) & (time < of.until[index])
+    index = np.searchsorted(keys(states.node, states.since), keys(node, time), side="right") - 1
+    holds = (index >= 0) & (states.node[index] == node) & (time >= states.since[index]) & (time < states.until[index])
     return np.where(holds, index, -1)
 
 

@@ -90,9 +90,8 @@ def _outliers(
     names: tuple[str, ...], nodes: tuple[str, ...] = (),
 ) -> list[OutlierNode]:  # fmt: skip
     day = ((incidents.time - prepared.window.start) // DAY).astype(np.int64)
-    job = np.where(
-        incidents.job >= 0, incidents.job, -1 - np.arange(len(incidents.job))
-    )  # without a job, each by itself
+    # An incident without a job counts by itself.
+    job = np.where(incidents.job >= 0, incidents.job, -1 - np.arange(len(incidents.job)))
     # One fault may show several signatures: of one job on one day, all are one event.
     event = np.unique(np.stack([owner, day, job]), axis=1) if len(owner) else np.zeros((3, 0), dtype=np.int64)
     counts = np.bincount(event[0], minlength=len(names)).astype(float)

@@ -1,4 +1,4 @@
-"""Rates shown beside findings, of crashes and of GPU models; they find nothing by themselves.
+"""Rates shown beside findings: of crashes, by fifths of a continuous fact, and by GPU model. They find nothing by themselves.
 
 Incident rates are of all crashes per exposure with a value and without, repeated crashes of a node included.
 

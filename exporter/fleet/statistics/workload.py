@@ -27,7 +27,7 @@ from exporter.fleet.statistics.screen import Units
 LEVEL = 0.05  # of the test without the largest user, or within images
 LEVEL_OF_OTHERS = 0.01  # of the test without those that are over-represented, which chance passes in each such fleet
 OVER = 0.05  # the binomial tail below which a user crashes with the fact more often than elsewhere
-MIN_GIVEN_SHARE = 0.5  # of the crashes must carry a user (account, ...) for it to be judged
+MIN_RECORDED_SHARE = 0.5  # of the crashes must carry a user (account, ...) for it to be judged
 NAMED = 10  # users, or jobs, that are named
 IMAGE_FACT = "container_image"
 
@@ -49,7 +49,7 @@ class _Comparison:
         return with_ if self.direction == "more" else ~with_
 
     def share(self, kind: str, values: Ints, chosen: Ints, *, level: float) -> WorkloadShare:
-        """The finding without the crashes of the chosen ones, and without those of unknown ones."""
+        """The finding without the crashes of the chosen users (accounts, ...), and without those whose user is unknown."""
         is_chosen = np.isin(values, chosen)
         rest = replace(self, units=self.units.take((values >= 0) & ~is_chosen))
         names = self.prepared.observed.workload_names.get("user" if kind == "users" else kind, ())
@@ -86,11 +86,11 @@ def workload_shares(
     out = [
         finding.share(kind, values, _largest(values[hit]), level=LEVEL)
         for kind, values in (("user", own.user), ("job", own.job))
-        if _is_mostly_given(values[hit])
+        if _is_mostly_recorded(values[hit])
     ]
     kinds = [("users", own.user, origins.user), *((k, v, origins.workload[k]) for k, v in own.workload.items())]
     for kind, values, everywhere in kinds:
-        if _is_mostly_given(values[hit]) and len(np.unique(everywhere[everywhere >= 0])) > 1:
+        if _is_mostly_recorded(values[hit]) and len(np.unique(everywhere[everywhere >= 0])) > 1:
             chosen = _over_represented(values[hit], everywhere[elsewhere])
             out.append(finding.share(kind, values, chosen, level=LEVEL_OF_OTHERS))
     facts = prepared.observed.facts
@@ -110,8 +110,8 @@ def beyond_one_workload(shares: Sequence[WorkloadShare]) -> bool:
     return all(share.holds for share in shares)
 
 
-def _is_mostly_given(values: Ints) -> bool:
-    return float((values >= 0).mean()) >= MIN_GIVEN_SHARE
+def _is_mostly_recorded(values: Ints) -> bool:
+    return float((values >= 0).mean()) >= MIN_RECORDED_SHARE
 
 
 def _largest(values: Ints) -> Ints:

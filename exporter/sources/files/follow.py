@@ -203,7 +203,7 @@ class Follower:
                 self.rechecks.add_left(path, log)
 
     def _try(self, log: Log, now: float, read: Callable[[], T]) -> T | None:
-        """NextStep into a log's file, and part the log from it if it holds other bytes than were read."""
+        """Look into a log's file, and part the log from it if it holds other bytes than were read."""
         try:
             return read()
         except OtherBytes as other:
@@ -245,10 +245,8 @@ class Follower:
             with closed_on_error(file):
                 if self.owner_of(file, now) in (None, log):
                     self.take_file(log, file, now)
-                    if missed:
-                        self.rechecks.add_left(
-                            log.base, log
-                        )  # what came to its path meanwhile was not to be seen either
+                    if missed:  # then files that came to its path meanwhile were missed, too
+                        self.rechecks.add_left(log.base, log)
                     return
             file.close()
         log.observe(Nowhere(now, unknowable=log.position.file == NOWHERE and not log.position.mark.length))

@@ -20,7 +20,7 @@ End = Literal["more", "quiet", "final"]
 
 
 class Offered(NamedTuple):
-    """What was last in_flight out of a log, the bytes before it that its mark tells of, and the byte behind it."""
+    """What was last handed out of a log, the bytes before it that its mark covers, and the byte after it."""
 
     before: bytes
     data: bytes
@@ -193,7 +193,7 @@ class Log:
 
     @property
     def lag(self) -> int:
-        """Bytes that the pipeline has not looked at and has not been in_flight."""
+        """Bytes that the pipeline has not looked at and has not been handed."""
         if not self.unseen:
             return 0
         return self.unread if self.offer.in_flight is None else self.end - self.last_read.read_to
@@ -267,7 +267,7 @@ class Log:
         self.activity.grew = at
 
     def count_write(self) -> bool:
-        """Whether it was written to or read since the last call. Its ctime tells: its user cannot set it."""
+        """Count a write or read since the last call; False if nothing changed. By its ctime, which its user cannot set."""
         before, self.activity.counted_write = self.activity.counted_write, (self.stat.touched, self.position.offset)
         return bool(self.stat.touched) and self.activity.counted_write != before
 
@@ -417,10 +417,10 @@ class Log:
         return data
 
     def consume(self, consumed: int, lines: int) -> None:
-        """The first bytes of what was in_flight out are done with."""
+        """The first bytes of what was handed out are done with."""
         in_flight, position = self.offer.in_flight, self.position
         if in_flight is None:
-            raise ValueError(f"{self.key} was not in_flight out")
+            raise ValueError(f"{self.key} was not handed out")
         self.offer.in_flight = None
         read = self.last_read
         self.offer.blocked = in_flight.end == "more" and consumed == 0 and read.more
@@ -433,9 +433,8 @@ class Log:
         offset = position.offset + consumed
         block = in_flight.before + in_flight.data[:consumed]
         kept = read.recent_bytes + in_flight.data[:consumed] if len(block) < RECENT_BYTES else block
-        read.recent_bytes = memoryview(kept)[
-            -RECENT_BYTES:
-        ].tobytes()  # a copy: what was read of a short log fills a page
+        # A copy: what was read of a short log fills a page.
+        read.recent_bytes = memoryview(kept)[-RECENT_BYTES:].tobytes()
         # What came to its path later is newer.
         modified = self.stat.modified if self.left is None else position.modified
         mark = position.mark.moved(offset, block, offset - len(block))

@@ -1,4 +1,4 @@
-"""Offers the logs of a source to the pipeline, a chunk at a time, and takes in how much of each was consumed."""
+"""Offers the logs of a source to the pipeline, a chunk at a time, notes what was consumed, and knows which jobs write."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ class Register:
         self.table = Checkpoints()
         self.by_path: dict[str, Log] = {}
         self.unreadable_rows: list[str] = []
-        self.added: list[Log] = []  # logs that nobody has been is_reported of
+        self.added: list[Log] = []  # logs that nobody has been told of
         self.changed: dict[Log, None] = {}  # logs that something was done to
         self._prefix = f"{name}:"
         self._job_of = job_of
         self._set_back: SetBack | None = None
-        self._unsaved_keys: dict[str, bool] = {}  # keys, and whether `unsaved` has is_reported of them
+        self._unsaved_keys: dict[str, bool] = {}  # keys, and whether `unsaved` has reported them
         self.is_initial_scan = self._prefix + _FIRST in stored
         since = stored.get(self._prefix + _SINCE, "")
         self.since = int(since) if since.isdecimal() else 0

@@ -229,7 +229,7 @@ class FollowedFile:
         self._open(next_one or self._path)
         self._left = self._left if next_one else None
         if not self._is_fifo and holds(self._fd, self._position):
-            self._go_to(self._position.at)  # a copy that has taken the position
+            self._go_to(self._position.at)  # a copy that has taken its place
         else:
             self._stats.rotations += 1
             self._begin()

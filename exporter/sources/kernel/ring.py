@@ -64,9 +64,8 @@ class KmsgDevice(PersistentTransport):
     def _is_consumed(self, header: kernel_records.Header) -> bool:
         if self._position.seq is not None and header.seq is not None:
             return header.seq <= self._position.seq
-        return (
-            header.us is not None and header.us <= self._position.us
-        )  # the position comes from a transport without numbers
+        # The position comes from a transport without numbers.
+        return header.us is not None and header.us <= self._position.us
 
 
 READ_SECONDS = 2.0  # a read costs the kernel a walk over the whole ring

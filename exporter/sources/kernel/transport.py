@@ -35,7 +35,7 @@ class KernelPosition:
         return self if self.boot_id == boot_id else KernelPosition(boot_id=boot_id)
 
     def gap_to(self, later: KernelPosition) -> int:
-        """How many records are missing between two places. Numbers that restart belong to a new boot."""
+        """How many records are missing between two positions. Numbers that restart belong to a new boot."""
         if self.seq is None or later.seq is None or self.boot_id != later.boot_id:
             return 0
         return max(0, later.seq - self.seq - 1)

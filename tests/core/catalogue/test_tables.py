@@ -243,8 +243,8 @@ root_causes:
     assert load_packs([("site.yaml", text)]).root_causes["power"].needs_operator
 
 
-def test_a_fatal_line_behind_harmless_ones_is_an_incident_of_its_own(catalogue: Catalogue) -> None:
-    """It would else join what has been told of, and be told of to nobody."""
+def test_a_fatal_line_after_harmless_ones_is_an_incident_of_its_own(catalogue: Catalogue) -> None:
+    """Otherwise it would join an incident that was reported already, and nobody would see it."""
     gpu = "0000:3b:00.0"
     harmless = {"xid": "154", "message": "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"}
     fatal = {"xid": "154", "message": "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"}

@@ -28,12 +28,8 @@ def segments(*sizes: tuple[int, int]) -> list[Segment]:
         (PullCursor(segment=3, position=10), [], None, []),
         (PullCursor(segment=3, position=10, complete=True), [(4, 5)], (4, 0), []),
         (PullCursor(segment=3, position=10, complete=True), [(3, 10)], None, []),
-        (
-            PullCursor(segment=3, position=10),
-            [(4, 5)],
-            (4, 0),
-            [(DROPPED, 1)],
-        ),  # it may have grown before it was deleted
+        # It may have grown before it was deleted.
+        (PullCursor(segment=3, position=10), [(4, 5)], (4, 0), [(DROPPED, 1)]),
         (PullCursor(segment=3, position=10), [(7, 5)], (7, 0), [(DROPPED, 4)]),
         (PullCursor(segment=3, position=10, complete=True), [(7, 5)], (7, 0), [(DROPPED, 3)]),
         (PullCursor(segment=3, position=10), [(3, 10), (5, 5)], (5, 0), [(DROPPED, 1)]),

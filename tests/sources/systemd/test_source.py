@@ -76,7 +76,7 @@ _SOURCE_MONOTONIC_TIMESTAMP=1083468300
 
 
 def exported(data: bytes) -> list[JournalEntry]:
-    """The entries of a text in the JournalReader Export Format (systemd.io/JOURNAL_EXPORT_FORMATS)."""
+    """The entries of a text in the Journal Export Format (systemd.io/JOURNAL_EXPORT_FORMATS)."""
     entries, fields = list[JournalEntry](), dict[str, str]()
     while data:
         line, _, data = data.partition(b"\n")
