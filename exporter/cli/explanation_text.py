@@ -129,7 +129,7 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
         yield from _commands(candidate.sufficient[0], asked)
     more = len(candidates) - SHOWN_CANDIDATES
     if more > 0:
-        yield from field("", f"and {more} less likely; --details tells them")
+        yield from field("", f"and {more} less likely; --details lists them")
     if chosen and not assumed and not candidates and len(diagnosis.considered) > 1:
         yield from field("facts", "no missing fact would change this")
 
