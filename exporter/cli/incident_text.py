@@ -11,9 +11,8 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.core.collectives import collective_texts
-from exporter.core.diagnosis.assessment import evidence_text
 from exporter.core.model import STAMPED, UNKNOWN, UNRECOGNISED
-from exporter.core.text.phrases import counted, printable
+from exporter.core.text.phrases import counted, evidence_text, printable
 
 if TYPE_CHECKING:
     from exporter.core.catalogue.loader import Catalogue

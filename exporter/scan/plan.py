@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 from exporter.core.decoding import formats
 from exporter.core.decoding.prefixes import Clock
 from exporter.core.model import LogFormat, SourceKind
+from exporter.process.recursion_limit import allow_deepest_folders
 from exporter.scan.documents import document_of
 from exporter.scan.reader import STDIN, head
 from exporter.scan.walk import files_below, is_below
-from exporter.sources.files.filesystem import allow_deepest_folders
 
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_LINES = 60

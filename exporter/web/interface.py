@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from exporter.core.collectives import collective_texts
-from exporter.core.diagnosis.assessment import Diagnosis, evidence_text
+from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.clear_request import ClearRequest
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.diagnosis.records import location_of
 from exporter.core.model import Moment
+from exporter.core.text.phrases import evidence_text
 from exporter.metrics.exposition import MetricsSnapshot
 
 if TYPE_CHECKING:

@@ -284,7 +284,7 @@ def test_top_shows_what_honest_daemons_answer(
         **{f"a{at}": value for at, value in enumerate(VALUES) if value is not MISSING},
     }
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(top, "_ask", lambda url, _: answers[url.removeprefix("http://").partition("/")[0]])
+    monkeypatch.setattr(top, "_answer_of", lambda url, *_: answers[url.removeprefix("http://").partition("/")[0]])
     assert main(["top", "--once", *(f"http://{name}" for name in answers)]) == 0
     captured = capsys.readouterr()
     assert "Out of memory (cause unknown)" in captured.out

@@ -90,19 +90,3 @@ class Diagnosis:
     action: Action | None = None  # requested by the vendor's table or the cause, if trusted
     considered: tuple[Assessment, ...] = ()  # every cause that can explain the incident; best first
     same_time: tuple[Incident, ...] = ()  # kernel incidents of the same minute without a link to this job
-
-
-def evidence_text(subject: str, value: str, why: str, where: str = "") -> str:
-    """For example `home_fs_type is nfs4 (node) – the home is on NFS`. where: the line or source that shows it."""
-    kind, _, name = subject.partition(" ")
-    if kind == "line":
-        text = f"{where or name.removeprefix('of ')}: “{value}”"
-    elif kind == "reported":
-        text = f"reported {value}" + (f" ({where})" if where else "")
-    elif kind == "words":
-        text = f"{where or 'the line'}: “{value}”"
-    elif kind == "capture":
-        text = f"{where or 'the line'}: {name} “{value}”"
-    else:
-        text = (f"{name} is {value}" if value else name) + (f" ({where})" if where else "")
-    return text + (f" – {why}" if why else "")

@@ -1,4 +1,4 @@
-"""Phrases of messages: counts, lists, near names, and untrusted text made printable."""
+"""Phrases of messages: counts, evidence, lists, near names, and untrusted text made printable."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ def printable(text: str) -> str:
     Terminals obey ESC and U+009B, browsers drop NUL and refuse lone surrogates, and U+202E disguises names in both.
     """
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def evidence_text(subject: str, value: str, why: str, where: str = "") -> str:
+    """For example `home_fs_type is nfs4 (node) – the home is on NFS`. where: the line or source that shows it."""
+    kind, _, name = subject.partition(" ")
+    if kind == "line":
+        text = f"{where or name.removeprefix('of ')}: “{value}”"
+    elif kind == "reported":
+        text = f"reported {value}" + (f" ({where})" if where else "")
+    elif kind == "words":
+        text = f"{where or 'the line'}: “{value}”"
+    elif kind == "capture":
+        text = f"{where or 'the line'}: {name} “{value}”"
+    else:
+        text = (f"{name} is {value}" if value else name) + (f" ({where})" if where else "")
+    return text + (f" – {why}" if why else "")

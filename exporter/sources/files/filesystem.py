@@ -17,7 +17,6 @@ import os
 import resource
 import signal
 import stat as modes
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -58,7 +57,6 @@ NO_ANSWER = frozenset({
 BATCH_ENTRIES = 500  # of a folder, in one call
 TICK_NS = 20_000_000  # file systems stamp by the kernel's tick, 10 ms at most: two changes within one look the same
 WHOLE_SECONDS_NS = 2_000_000_000  # for those that stamp whole seconds: ext3, FAT, some servers
-RECURSION_LIMIT = 4096  # PATH_MAX allows 2,047 nested folders; the rest is for what walks them
 MAX_LINKS = 40  # on the way to one file, as for the kernel
 ANOTHER_USERS = "another_users_file"
 
@@ -411,11 +409,3 @@ def may_stay(stamp: int) -> bool:
     """Whether a file of which `stamp` is the ctime may be changed again just now and keep it."""
     tick = TICK_NS if stamp % 10**9 else WHOLE_SECONDS_NS
     return abs(now_ns() - stamp) <= tick + TICK_NS
-
-
-def allow_deepest_folders() -> None:
-    """Raise Python's recursion limit, so that watchdog, glob and os.walk (up to 3.11) reach the deepest folder.
-
-    One folder beyond the default of 1,000 calls would end watchdog's only thread, or a whole scan.
-    """
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), RECURSION_LIMIT))

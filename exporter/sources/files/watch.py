@@ -29,9 +29,10 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
 
 from exporter.core.facts.mounts import mount_holding, parse_mountinfo
+from exporter.process.recursion_limit import allow_deepest_folders
 from exporter.sources.calls import INOTIFY, ask
 from exporter.sources.files.contents import Inode, inode_of
-from exporter.sources.files.filesystem import allow_deepest_folders, folders_in, read_mountinfo, realpath, stat_or_none
+from exporter.sources.files.filesystem import folders_in, read_mountinfo, realpath, stat_or_none
 
 MAX_ROOTS = 32  # each watched root is a thread
 MAX_FOLDERS = 1024  # below one root; the kernel's limit is 8192 a user on small nodes

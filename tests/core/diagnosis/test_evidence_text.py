@@ -2,7 +2,7 @@
 
 import pytest
 
-from exporter.core.diagnosis.assessment import evidence_text
+from exporter.core.text.phrases import evidence_text
 
 
 @pytest.mark.parametrize(

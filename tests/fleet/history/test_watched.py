@@ -13,7 +13,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.history.folder_ingest import fill
 from exporter.fleet.history.schema import create
 from exporter.fleet.history.watched import DAY, IN_WINDOW, SHARE, roll_up_all
-from exporter.fleet.review import timeline
+from exporter.fleet.review import event_timeline
 from exporter.node import job_ends
 
 HOUR = 3600.0
@@ -107,4 +107,4 @@ def test_each_outcome_that_a_node_records_of_a_failed_job_is_stored_and_has_word
         assert db.execute("SELECT outcome FROM job_ends ORDER BY time").fetchall() == [
             (name,) for name in job_ends.OUTCOMES
         ]
-    assert timeline.OUTCOMES.keys() == set(job_ends.OUTCOMES)
+    assert event_timeline.OUTCOMES.keys() == set(job_ends.OUTCOMES)
