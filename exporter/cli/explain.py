@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN_LINES = 20
 LOG_BYTES = 64 << 20  # of a log that is explained: its lines are held in memory
-DUMP_BYTES = 64 << 20  # of all flight recorders' dumps beside a log: 128 ranks with 2,000 operations each
+DUMP_BYTES = 64 << 20  # of all dumps beside a log: some 200 ranks with 2,000 operations each, which takes 40 s
 
 DESCRIPTION = (
     "Takes one line, a log, or the incident at a line of a log. Tells of each incident its cause, the evidence, what would "
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         candidates=options.details,
         at=at,
         log=LocalLog(path, here) if path and here else None,
-        dumps=_dumps_beside(path) if path else (),
+        path=path,
         color=has_color(sys.stdout),
     )
     print(redact(report))  # it is what gets pasted into issues and chats
@@ -110,6 +110,7 @@ def _file_and_line(text: str) -> tuple[str, int | None]:
 def _dumps_beside(path: str) -> list[Dump]:
     """The dumps of flight recorders in the folder of a log. Reports invalid ones on stderr, and those beyond DUMP_BYTES."""
     from exporter.core.flight_recorder import FILE_NAME, parse_dump
+    from exporter.core.text.phrases import printable
     from exporter.store.safe_open import read_start
 
     folder = os.path.dirname(path) or "."
@@ -122,7 +123,7 @@ def _dumps_beside(path: str) -> list[Dump]:
                 dumps.append(parse_dump(data, int(match["rank"])))
                 left -= len(data)
             except (OSError, ValueError) as error:
-                print(f"{dump}: not read: {error}", file=sys.stderr)
+                print(printable(f"{dump}: not read: {error}"), file=sys.stderr)
     return dumps
 
 
@@ -137,12 +138,12 @@ def explain(
     color: bool = False,
     at: int | None = None,
     log: LocalLog | None = None,
-    dumps: Sequence[Dump] = (),
+    path: str = "",
 ) -> str:
     """Explain the incidents of a text, or the one `at` a line.
 
     details: also every candidate cause, and how each line was read. log: the text's, if it is of this node.
-    dumps: what the ranks' flight recorders hold.
+    path: of the text's log, beside which the ranks' flight recorders may have left dumps.
     """
     from exporter.cli.explanation_text import every_candidate, explanation, read, stages_of
     from exporter.core.flight_recorder import describe
@@ -177,6 +178,7 @@ def explain(
             parts.append(f"Line {at} is not in an incident. Incidents begin at {at_lines} {line_numbers}.")
             parts += _alone(lines[at - 1 : at], at, kind, catalogue, facts)
         roots = [root for root in roots if root.id in wanted]
+    dumps = _dumps_beside(path) if path and any(diagnosis.incident.waiting for diagnosis in diagnoses) else []
     for root in roots:
         cascades = [diagnosis for diagnosis in diagnoses if diagnosis.caused_by == root.id]
         waiting = (seq for one in (root, *cascades) for group in one.incident.waiting for seq, _ in group.points)

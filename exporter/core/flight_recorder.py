@@ -11,12 +11,18 @@ import pickletools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
-MAX_SHOWN = 8  # ranks named in a sentence
+MAX_SHOWN = 8  # ranks named in a sentence, and sentences of a group
+MAX_NAME = 96  # characters of a group, an operation or a frame
+MAX_NUMBER = 10**15
+# A pickle may hold one list in many places, so what is read of each is bounded.
+MAX_GROUPS = 64
+MAX_RANKS = 1 << 14
+MAX_FRAMES = 64
 FILE_NAME = re.compile(r".*(?:trace_rank|_dump)_(?P<rank>[0-9]{1,5})(?:\.json)?")
 _LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/")  # their frames do not say where the program stands
-_MARK = object()
 
 
 class Operation(NamedTuple):
@@ -43,9 +49,10 @@ def parse_dump(data: bytes, rank: int) -> Dump:
     """Read the dump of one rank. Raises ValueError for anything else."""
     try:
         content = json.loads(data) if data.lstrip()[:1] == b"{" else _unpickle(data)
-        groups = {str(name): _ranks(group["ranks"]) for name, group in content["pg_config"].items()}
-        return Dump(rank, dict(_latest(content["entries"])), groups)
-    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
+        groups = islice(content["pg_config"].items(), MAX_GROUPS)
+        ranks = {_text(name): _ranks(group["ranks"]) for name, group in groups}
+        return Dump(rank, dict(_latest(content["entries"])), ranks)
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"not a dump of PyTorch's flight recorder: {error}") from error
 
 
@@ -57,7 +64,8 @@ def describe(dumps: Iterable[Dump], waiting: Iterable[int]) -> list[str]:
     of_rank = {dump.rank: dump for dump in dumps}
     numbers = set(waiting)
     sentences: list[str] = []
-    for group in sorted({name for dump in of_rank.values() for name in dump.operations}):
+    groups = {name for dump in of_rank.values() for name in dump.operations}
+    for group in sorted(groups)[:MAX_GROUPS]:
         latest = {rank: dump.operations[group] for rank, dump in of_rank.items() if group in dump.operations}
         if any(operation.seq in numbers and not operation.is_complete for operation in latest.values()):
             members = max((dump.ranks.get(group, ()) for dump in of_rank.values()), key=len)
@@ -69,7 +77,7 @@ def _sentences(group: str, latest: Mapping[int, Operation], missing: Sequence[in
     alike: dict[Operation, list[int]] = defaultdict(list)
     for rank, operation in sorted(latest.items()):
         alike[operation].append(rank)
-    for operation, ranks in sorted(alike.items()):
+    for operation, ranks in sorted(alike.items())[:MAX_SHOWN]:
         name = f"{operation.name} {operation.seq}"
         called = f", called at {operation.frame}" if operation.frame else ""
         if operation.is_complete:
@@ -77,6 +85,8 @@ def _sentences(group: str, latest: Mapping[int, Operation], missing: Sequence[in
         else:
             state = f"{'waits' if len(ranks) == 1 else 'wait'} in {name}{called}"
         yield f"group {group}: {_named(ranks)} {state}"
+    if len(alike) > MAX_SHOWN:
+        yield f"group {group}: the other ranks are in {len(alike) - MAX_SHOWN} later states"
     if missing:
         yield f"group {group}: {_named(missing)} left no dump here"
 
@@ -91,10 +101,10 @@ def _latest(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Operati
     by_group: dict[str, list[Operation]] = defaultdict(list)
     for entry in entries:
         if not entry.get("is_p2p"):  # numbered apart
-            name = str(entry["profiling_name"]).removeprefix("nccl:")
-            is_complete = entry["state"] == "completed"
-            operation = Operation(int(entry["collective_seq_id"]), name, is_complete, _frame(entry.get("frames") or ()))
-            by_group[str(entry["process_group"][0])].append(operation)
+            name = _text(entry["profiling_name"]).removeprefix("nccl:")
+            seq, is_complete = _number(entry["collective_seq_id"]), entry["state"] == "completed"
+            operation = Operation(seq, name, is_complete, _frame(entry.get("frames") or ()))
+            by_group[_text(entry["process_group"][0])].append(operation)
     for group, operations in by_group.items():
         pending = [operation for operation in operations if not operation.is_complete]
         yield group, min(pending) if pending else max(operations)
@@ -102,27 +112,41 @@ def _latest(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Operati
 
 def _frame(frames: Iterable[Mapping[str, Any]]) -> str:
     """The innermost frame of the program itself."""
-    for frame in frames:
-        path = str(frame["filename"])
+    for frame in islice(frames, MAX_FRAMES):
+        path = frame["filename"]
         if path.endswith(".py") and not any(library in path for library in _LIBRARIES):
-            return f"{path.rpartition('/')[2]}:{int(frame['line'])} {frame['name']}"
+            return f"{_text(path.rpartition('/')[2])}:{_number(frame['line'])} {_text(frame['name'])}"
     return ""
 
 
-def _ranks(value: str | Sequence[int]) -> list[int]:
-    return (
-        [int(rank) for rank in re.findall(r"\d+", value)] if isinstance(value, str) else [int(rank) for rank in value]
-    )
+def _ranks(value: str | Iterable[int]) -> list[int]:
+    numbers = (int(match[0]) for match in re.finditer(r"\d+", value)) if isinstance(value, str) else value
+    return [_number(rank) for rank in islice(numbers, MAX_RANKS)]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a name is not text")
+    return value[:MAX_NAME]
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < MAX_NUMBER:
+        raise ValueError("a number is out of range")
+    return value
 
 
 def _unpickle(data: bytes) -> Any:
     stack: list[Any] = []
+    marks: list[int] = []  # where in the stack the contents of a list, dictionary or tuple begin
     memo: dict[Any, Any] = {}
     for opcode, argument, _ in pickletools.genops(data):
         name = opcode.name
         if name == "STOP":
             return stack.pop()
-        if name in _CONSTANTS:
+        if name == "MARK":
+            marks.append(len(stack))
+        elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name]())
         elif name in _VALUES:
             stack.append(argument)
@@ -141,8 +165,7 @@ def _unpickle(data: bytes) -> Any:
         elif name in ("APPEND", "SETITEM"):
             _fill(stack, len(stack) - (1 if name == "APPEND" else 2))
         elif name in ("APPENDS", "SETITEMS", "TUPLE"):
-            start = len(stack) - 1 - stack[::-1].index(_MARK)
-            del stack[start]
+            start = marks.pop()
             if name == "TUPLE":
                 stack[start:] = [tuple(stack[start:])]
             else:
@@ -166,7 +189,6 @@ _CONSTANTS: Mapping[str, Callable[[], Any]] = {
     "EMPTY_DICT": dict,
     "EMPTY_LIST": list,
     "EMPTY_TUPLE": tuple,
-    "MARK": lambda: _MARK,
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
     "NEWFALSE": lambda: False,

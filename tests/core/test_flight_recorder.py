@@ -78,7 +78,19 @@ class Call:
         return (print, ("called",))
 
 
+def nested(depth: int) -> list[Any]:
+    """Small as a pickle, and 2 ** depth items long as a text."""
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
 BAD = {
+    "a name that is endless": pickle.dumps(content(entry(5, nested(60))), 2),  # type: ignore[arg-type]
+    "a huge number": pickle.dumps(content(entry(1 << 200_000)), 2),
+    "an infinite number": pickle.dumps(content(entry(float("inf"))), 2),  # type: ignore[arg-type]
+    "a negative number": pickle.dumps(content(entry(-1)), 2),
     "empty": b"",
     "text": b"hello\n",
     "cut off": pickle.dumps(content(entry(5)), 2)[:-40],
