@@ -36,6 +36,7 @@ from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.event_timeline import duration
 from exporter.fleet.review.review_contents import AlertQuality, Review, Title, title_of
 from exporter.fleet.review.window_review import earlier
+from exporter.fleet.statistics.ratio import Ratio
 from exporter.web.page import render
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -77,15 +78,7 @@ def _cards(review: Review) -> list[tuple[str, str, str, str]]:
     now, before = review.totals, review.totals_before
     if not now.incidents and not (before and before.incidents):
         return []
-    tone = (
-        ""
-        if review.change is None
-        else "worse"
-        if review.change.low > 1
-        else "better"
-        if review.change.high < 1
-        else ""
-    )
+    tone = _tone(review.change)
     note = (
         f"{change_of(review.change)}; {interval_of(review.change)}"
         if review.change
@@ -264,15 +257,7 @@ def _causes(review: Review) -> ReportSection | None:
 
     def row(cause: Any) -> tuple[str, ...]:
         kind = "cause unknown; " if cause.kind == "signature" and cause.id != cause.title else ""
-        tone = (
-            ""
-            if cause.change is None
-            else "worse"
-            if cause.change.low > 1
-            else "better"
-            if cause.change.high < 1
-            else "dim"
-        )
+        tone = _tone(cause.change, unclear="dim")
         trend = sparkline(f"Trend of {safe(cause.title, 60)}", cause.trend, verdict=cause.verdict)
         return (
             _with_note(
@@ -367,6 +352,13 @@ def _table(
         return None
     rows = tuple(row(value) for value in every[:ROWS])
     return ReportSection(title=title, note=note, columns=columns, rows=rows, more=max(len(every) - ROWS, 0))
+
+
+def _tone(change: Ratio | None, unclear: str = "") -> str:
+    """The class of a change, by the side of 1 on which its interval lies."""
+    if change is None:
+        return ""
+    return "worse" if change.low > 1 else "better" if change.high < 1 else unclear
 
 
 def _with_note(text: str, note: str) -> str:
