@@ -108,9 +108,11 @@ class JobAttribution:
         return self._folder.over(now)
 
     def job_of(self, incident: Incident) -> NodeJob | None:
-        """The job of an incident as the hooks know it, by what the job's user cannot write."""
+        """The job of an incident as the hooks know it, by what the job's user cannot write: also by the time."""
         if incident.first.source == "kernel":
-            names = jobs_of(incident)
+            names = jobs_of(incident) or {
+                claim.raw_id or "" for claim in incident.first.claims if claim.method == "time"
+            }
             raw_id = next(iter(names)).removeprefix("slurm ") if len(names) == 1 else ""
             return self._folder.jobs.get(raw_id)
         job, uid = self._job_of_log(incident.first.job), incident.first.uid

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
+from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.deaths import ends_process, is_observed, may_be_survived
 from exporter.core.diagnosis.links import is_of_process
 from exporter.core.diagnosis.records import rfc3339, writable
@@ -55,10 +56,16 @@ class HandledErrors:
         return any(condition(incident) and self._job_of(incident) == job for incident in self._incidents())
 
     def _ends_process(self, incident: Incident) -> bool:
-        return ends_process(incident, self._catalogue)
+        return ends_process(incident, self._catalogue) and not _is_guess(incident)
 
     def _is_of_kernel(self, incident: Incident) -> bool:
-        return is_of_process(incident, self._catalogue)
+        return is_of_process(incident, self._catalogue) and not _is_guess(incident)
+
+
+def _is_guess(incident: Incident) -> bool:
+    """Whether only the time gives an incident to its job. Then it does not outweigh what the job says of its own end."""
+    job = attribute(incident).job
+    return job is not None and job.method == "time"
 
 
 Outcome = Literal["explained", "unrecognised", "signal", "no_line"]

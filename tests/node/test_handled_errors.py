@@ -12,7 +12,7 @@ from exporter.core.catalogue.loader import Catalogue
 from exporter.core.decoding.job_files import NodeJob
 from exporter.core.diagnosis.incidents import condense
 from exporter.core.matching.pipeline import Pipeline
-from exporter.core.model import Incident, Match
+from exporter.core.model import Incident, Job, Match
 from exporter.node.job_ends import HandledErrors
 from tests.support.matches import NOW, WINDOW, chunk, match
 
@@ -61,6 +61,19 @@ def test_a_signal_or_an_oom_kill_is_told_although_the_script_ended_well(catalogu
     died = incident(death, source="kernel" if of_kernel else "job", seconds=2)
     assert not is_handled(catalogue, died, ENDED_WELL)
     assert not is_handled(catalogue, OOM, ENDED_WELL, [died])
+
+
+def test_a_death_that_only_the_time_gives_to_a_job_does_not_outweigh_its_exit_code(catalogue: Catalogue) -> None:
+    of_time = Job(id="7", kind="slurm", method="time")
+    died = incident("segfault_user", source="kernel", raised_by="pid 5", claims=(of_time,))
+    assert [is_handled(catalogue, died, job) for job in (ENDED_WELL, FAILED, RUNNING, None)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert is_handled(catalogue, OOM, ENDED_WELL, [died])
+    assert is_handled(catalogue, OOM, RUNNING, [died], went_on=True)
 
 
 def test_an_uncaught_exception_of_cpp_is_the_death_of_a_process(catalogue: Catalogue) -> None:
