@@ -96,12 +96,12 @@ class PollScheduler:
 
 
 class Sleep:
-    """waker: for signals and requests. news: for files. Records that may be overwritten always wake at once."""
+    """waker: for signals and requests. news: for files. The first record that may be overwritten wakes at once."""
 
     def __init__(self) -> None:
         self.waker = Waker()
         self.news = Waker()
-        self._woken = time.monotonic()
+        self._woken = self._ended = time.monotonic()
 
     def until_news(self, sources: Sequence[Source], seconds: float) -> None:
         """Sleep until there is something to read, at most `seconds`; then continue as `pause` does."""
@@ -110,11 +110,18 @@ class Sleep:
             self.pause(sources, until - time.monotonic())
 
     def pause(self, sources: Sequence[Source], seconds: float) -> None:
-        """Sleep until NEWS_SECONDS after the last news of files, at most `seconds`; further news does not end it."""
+        """Sleep until NEWS_SECONDS after the last news of files, at most `seconds`; further news does not end it.
+
+        Records that may be overwritten end it, KERNEL_SECONDS after the last one: those of a flood are read together.
+        """
+        until = time.monotonic() + seconds
         urgent = _descriptors([source for source in sources if source.overwritten])
-        self.waker.wait(urgent, min(seconds, self._woken + NEWS_SECONDS - time.monotonic()))
+        rest = self._ended + KERNEL_SECONDS - time.monotonic() if urgent else 0.0
+        if not self.waker.wait((), min(seconds, rest)):
+            self.waker.wait(urgent, min(until, self._woken + NEWS_SECONDS) - time.monotonic())
+        self._ended = time.monotonic()
         if self.news.clear():
-            self._woken = time.monotonic()
+            self._woken = self._ended
 
 
 def _descriptors(sources: Sequence[Source]) -> list[int]:

@@ -18,6 +18,7 @@ from exporter.daemon.pacing import (
     BURST_SECONDS,
     INTERVAL_SECONDS,
     KERNEL_POLLS,
+    KERNEL_SECONDS,
     LARGE_CHUNK_BYTES,
     NEWS_SECONDS,
     ROUND_BYTES,
@@ -210,6 +211,21 @@ def test_a_kernel_record_does_not_wait_for_the_round(
     monkeypatch.setattr("exporter.daemon.pacing.NEWS_SECONDS", LONG)
     sleep.news.wake()
     os.write(kernel.write, b"!")
+    assert took(sleep, [kernel]) < LONG
+
+
+def test_kernel_records_that_keep_coming_are_read_together(
+    sleep: Sleep, kernel: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.daemon.pacing.NEWS_SECONDS", LONG)
+    sleep._ended -= KERNEL_SECONDS
+    os.write(kernel.write, b"!")
+    assert took(sleep, [kernel]) < LONG
+    begun = sleep._ended
+    sleep.pause([kernel], LONG)
+    assert KERNEL_SECONDS <= time.monotonic() - begun < LONG
+    monkeypatch.setattr("exporter.daemon.pacing.KERNEL_SECONDS", LONG)
+    sleep.waker.wake()
     assert took(sleep, [kernel]) < LONG
 
 
