@@ -177,6 +177,16 @@ def eventually(look: Callable[[], T | None], seconds: float = 60.0) -> T:
     raise AssertionError(f"not seen within {seconds} s")
 
 
+def grows_to(goal: float, look: Callable[[], float], stalled: float = 120.0) -> None:
+    """Look until a number has come to the goal, however slow the machine is: only one that stands still has failed."""
+    seen, since = look(), time.monotonic()
+    while seen < goal:
+        assert time.monotonic() - since < stalled, f"{seen} of {goal}, and no more for {stalled} s"
+        time.sleep(0.05)
+        if (now := look()) > seen:
+            seen, since = now, time.monotonic()
+
+
 @dataclass(frozen=True)
 class Guarded:
     """How a node's endpoint is guarded, and what lets a command through."""

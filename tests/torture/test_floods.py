@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Node, eventually
+from tests.e2e.conftest import Node, eventually, grows_to
 
 from .conftest import Torture
 
@@ -108,7 +108,8 @@ def test_ten_thousand_incidents_in_a_minute(make_node: Callable[..., Node], tmp_
     try:
         for number in range(INCIDENTS):
             torture.write(torture.logs / f"slurm-{number}.out", 1)
-        eventually(lambda: counted() >= INCIDENTS or None, seconds=120)
+        grows_to(INCIDENTS, lambda: sum(torture.counted()))
+        grows_to(INCIDENTS, counted)
     finally:
         done.set()
         scraper.join()
