@@ -185,13 +185,14 @@ def silent_nodes(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[SilentN
     return tuple(SilentNode(node=node, last_seen=last) for node, last in rows)
 
 
+OLDEST = "coalesce((SELECT min(first) FROM watched_days), (SELECT min(time) FROM incidents))"
+REACH = 0.1  # of the window before may be missing, as the correlator has it
+
+
 def oldest(db: duckdb.DuckDBPyConnection) -> float | None:
     """Since when anything was watched."""
-    beat = db.execute("SELECT min(first) FROM watched_days").fetchone()
-    if beat and beat[0] is not None:
-        return float(beat[0])
-    crash = db.execute("SELECT min(time) FROM incidents").fetchone()
-    return float(crash[0]) if crash and crash[0] is not None else None
+    row = db.execute(f"SELECT {OLDEST}").fetchone()
+    return float(row[0]) if row and row[0] is not None else None
 
 
 def exposure_of(db: duckdb.DuckDBPyConnection, window: Window) -> str:

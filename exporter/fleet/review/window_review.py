@@ -17,7 +17,6 @@ from exporter.fleet.review.review_contents import CauseRow, Novelty, Review, Tit
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 WINDOWS = 8  # of a trend
-REACH = 0.1  # of the window before may be missing, as the correlator has it
 QUIET_WINDOWS = 2  # without a signature, after which it is said to be back
 
 
@@ -32,7 +31,7 @@ def review_of(
     span = window.end - window.start
     before = Window(start=window.start - span, end=window.start)
     begin = queries.oldest(db)
-    reaches = begin is not None and begin <= before.start + REACH * span
+    reaches = begin is not None and begin <= before.start + queries.REACH * span
     compared = before if compare and reaches else None
     exposure = queries.exposure_of(db, Window(start=before.start if compared else window.start, end=window.end))
     now = queries.totals(db, window, exposure)
@@ -59,7 +58,7 @@ def _causes(
     """This window's causes, the most frequent first; then those of the window before that are gone."""
     span = window.end - window.start
     lost = queries.lost_by_cause(db, window) if _has_gpus(db, window) else None
-    first = 0 if begin is None else max(int((window.end - begin) / span + REACH), 1)
+    first = 0 if begin is None else max(int((window.end - begin) / span + queries.REACH), 1)
     out = []
     for kind, key, fault, nodes, jobs, counts in queries.causes(db, window, WINDOWS):
         if not counts[-1] and not (odds and counts[-2]):
@@ -141,7 +140,10 @@ def earlier(window: Window) -> str:
     days = (window.end - window.start) / DAY
     if abs(days - 7) < 0.01:
         return "the week before"
-    return "the day before" if abs(days - 1) < 0.01 else f"the {days:.3g} days before"
+    if abs(days - 1) < 0.01:
+        return "the day before"
+    length, unit = (days, "day") if days > 1 else (days * 24, "hour")
+    return f"the {length:.3g} {unit}s before" if length > 1.005 else f"the {unit} before"
 
 
 def changed(change: Ratio) -> str:
@@ -165,16 +167,15 @@ def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | N
     where = (
         f"on {counted(now.nodes_crashed, 'node') if now.nodes_crashed > nodes else f'{now.nodes_crashed:,} of {fleet}'}"
     )
-    lost = f"; jobs lost {now.lost_gpu_hours:,.0f} GPU-hours" if now.lost_gpu_hours else ""
     if change is None or before is None:
-        return f"{incidents} {where}{lost}."
+        return f"{incidents} {where}."
     how = changed(change)
     how = f"no clear change from {earlier(window)}" if how == "no clear change" else f"{how} than in {earlier(window)}"
     if "times as many than" in how:
         how = how.replace("many than in", "many as in")
     if how.startswith("none before"):
         how = f"none in {earlier(window)}"
-    return f"{incidents} {where}, {how}{lost}."
+    return f"{incidents} {where}, {how}."
 
 
 def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> str:

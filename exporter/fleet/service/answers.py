@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 
 from exporter.core.diagnosis.records import line, rfc3339
@@ -22,13 +22,14 @@ from exporter.fleet.service.entities import cause_page, incident_page, job_page
 from exporter.fleet.service.finding_list import findings_page
 from exporter.fleet.service.finding_page import finding_page
 from exporter.fleet.service.frame import MENU, FleetView, Frame, MissingPage, json_answer, list_answer, list_page
-from exporter.fleet.service.html import STATIC, segment
+from exporter.fleet.service.html import STATIC
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
 from exporter.fleet.service.page_cache import RETRY_SECONDS, Busy, PageCache, PageState
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.refresh import FleetStatus
 from exporter.fleet.service.requests import BadRequest
+from exporter.fleet.service.search import search_page
 from exporter.fleet.service.unknown_crashes import unknowns_page
 from exporter.web.routes import service_router
 
@@ -90,7 +91,10 @@ def router(view: FleetView, telemetry_path: str) -> Router:
         try:
             return show(Frame(request, view, telemetry_path, path))
         except BadRequest as error:
-            return _plain_text(str(error), 400)
+            if "table" in request.query_params:
+                return _plain_text(str(error), 400)
+            bare = Request({**request.scope, "query_string": b""})
+            return Frame(bare, view, telemetry_path, path).missing(str(error), 400)
         except MissingPage as error:
             if "table" in request.query_params:
                 return _plain_text(str(error), 404)
@@ -107,10 +111,6 @@ def router(view: FleetView, telemetry_path: str) -> Router:
             return await made(request, f"/{name}", lambda: make(request))
 
         return Route(f"{API}/{name}", answer)
-
-    async def search(request: Request) -> Response:
-        text = request.query_params.get("q", "").strip()
-        return await made(request, "", lambda: RedirectResponse(search_target(view, text), 303))
 
     async def correlation(request: Request) -> Response:
         return _answer(request, view.fleet_status, None)
@@ -132,13 +132,14 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
     lists = ("causes", "nodes", "jobs", "incidents", "unknowns", "timeline", "targets")
     routes = [page("/", overview), page("/findings", findings_page), page("/quality", quality_page)]
+    routes += [page("/search", search_page)]
     routes += [page("/unknowns", unknowns_page), page("/nodes", nodes_page)]
     routes += [page(f"/{name}", partial(list_page, name=name)) for name in lists if name not in ("unknowns", "nodes")]
     routes += [
         entity("/causes", cause_page), entity("/nodes", node_page), entity("/jobs", job_page),
         entity("/incidents", incident_page), entity("/findings", finding_page),
     ]  # fmt: skip
-    routes += [Route("/search", search), Route("/static/fleet.css", style), Route("/static/fleet.js", script)]
+    routes += [Route("/static/fleet.css", style), Route("/static/fleet.js", script)]
     routes += [Route("/static/icon.svg", icon), Route(f"{API}/openapi.json", description)]
     routes += [listed(name) for name in lists]
     routes += [Route(f"{API}/correlation", correlation), *(Route(f"{API}/{name}", part) for name in PARTS)]
@@ -154,18 +155,6 @@ def _state(view: FleetView) -> PageState:
         health += (store.status.last is None, store.status.failure)
         seen += (store.revision,)
     return PageState(health=health, seen=seen)
-
-
-def search_target(view: FleetView, text: str) -> str:
-    """The page of what somebody searches: a node, a job, an incident or a cause by its id, else a list."""
-    queries = (("nodes", "SELECT node FROM facts WHERE node = $q UNION ALL SELECT node FROM watched_days WHERE node = $q"),
-              ("jobs", "SELECT job FROM incidents WHERE job = $q"), ("incidents", "SELECT id FROM incidents WHERE id = $q"),
-              ("causes", "SELECT id FROM incidents WHERE root_cause = $q OR signature = $q"),
-              ("nodes", "SELECT node FROM incidents WHERE node = $q"))  # fmt: skip
-    for kind, query in queries if view.store and text else ():
-        if view.store and view.store.rows(f"{query} LIMIT 1", {"q": text}):
-            return f"/{kind}/{segment(text)}"
-    return f"/causes/{segment(text)}" if text and view.titles.title(text) != text else "/incidents"
 
 
 def _plain_text(text: str, status: int) -> Response:

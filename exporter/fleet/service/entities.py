@@ -44,6 +44,9 @@ def cause_page(frame: Frame, name: str) -> Response:
     """A root cause or signature, also one that the catalogue does not have."""
     store, titles = store_of(frame), frame.view.titles
     about = titles.about(name)
+    is_seen = "SELECT 1 FROM incidents WHERE root_cause = $name OR signature = $name LIMIT 1"
+    if about["kind"] == "id" and not store.rows(is_seen, {"name": name}):
+        raise MissingPage(f"No cause or signature {clip(name)!r}")
     own = "signature" if about["kind"] == "signature" else "cause"
     rows, total = _list(frame, "incidents", {own: name}, LATEST)
     if not total and own == "cause":
@@ -133,17 +136,18 @@ def job_page(frame: Frame, name: str) -> Response:
     unknown = root.root_cause in (None, "", "unknown")
     cause = root.what if unknown else str(root.root_cause)
     about = frame.view.titles.about(cause)
-    who = store.rows("SELECT max(job_user) AS u, max(account) AS a, max(job_name) AS n, max(image) AS i FROM incidents"
-                     " WHERE job = $job", {"job": name})[0]  # fmt: skip
+    who = store.rows(
+        f"""SELECT max(job_user) AS u, max(account) AS a, max(job_name) AS n, max(image) AS i, count(*) AS incidents,
+        count(*) FILTER (WHERE {IS_ROOT}) AS roots FROM incidents WHERE job = $job""", {"job": name},
+    )[0]  # fmt: skip
     per_node = store.rows(
-        """SELECT node, count(*) AS n, count(*) FILTER (role = 'root') AS roots, min(time) AS first FROM incidents
+        f"""SELECT node, count(*) AS n, count(*) FILTER (WHERE {IS_ROOT}) AS roots, min(time) AS first FROM incidents
         WHERE job = $job GROUP BY node ORDER BY first, node LIMIT 1000""", {"job": name},
     )  # fmt: skip
     nodes = frame.table(
         "nodes", "Nodes", ("Node", "Incidents", "Root incidents", "First (UTC)"),
         ((link(frame.to, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
     )  # fmt: skip
-    roots = sum(incident.role == "root" for incident in happened)
     owner = [
         f"{key} {clip(who[at])}"
         for key, at in (("user", "u"), ("account", "a"), ("name", "n"), ("image", "i"))
@@ -151,12 +155,12 @@ def job_page(frame: Frame, name: str) -> Response:
     ]
     return frame.page(
         "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(cause))}", trail=("/jobs", "Jobs"),
-        sub=f"{counted(total, 'incident')} on {counted(nodes.total, 'node')}"
+        sub=f"{counted(who['incidents'], 'incident')} on {counted(nodes.total, 'node')}"
             + "".join(f" · {incident}" for incident in owner),
         why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
                 note=("The root cause is not known; this is the first root incident's signature. " if unknown else
                       "The root cause of the first root incident. ")
-                     + f"{counted(roots, 'root incident')}, {counted(len(happened) - roots, 'consequence')}."),
+                     + f"{counted(who['roots'], 'root incident')}, {counted(who['incidents'] - who['roots'], 'consequence')}."),
         chart=timeline_of(frame, happened, first, last), rows=rows, total=total, listing=LISTS["timeline"], hidden=("job",),
         nodes=nodes, export=lambda form: export_address(frame, "timeline", form, job=name),
     )  # fmt: skip

@@ -106,10 +106,10 @@ class Frame:
         )  # fmt: skip
         return HTMLResponse(body.encode(errors="backslashreplace"), headers={"Content-Security-Policy": POLICY})
 
-    def missing(self, heading: str) -> Response:
-        """The page of something that is not on record, with the menu and the search."""
-        response = self.page("missing.html", heading)
-        response.status_code = 404
+    def missing(self, heading: str, status: int = 404) -> Response:
+        """The page of something that is not on record, or cannot be asked, with the menu and the search."""
+        response = self.page("missing.html", heading, is_missing=status == 404)
+        response.status_code = status
         return response
 
     def here(self, changes: Mapping[str, str | None] | None = None, /, **more: str | None) -> str:

@@ -12,11 +12,13 @@ from exporter.fleet.history import watched
 from exporter.fleet.history.store import Store
 from exporter.fleet.review import event_timeline
 from exporter.fleet.review.event_timeline import CLEARED_BY, OUTCOMES
+from exporter.fleet.review.queries import OLDEST, REACH
 
 MAX_ROWS = 1000  # of one answer
 CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
 IS_ROOT = "role = 'root' AND root_cause != 'peer_failure'"
 _IN = "time >= $start AND time < $end"
+_REACHES = f"{OLDEST} <= $start - {1 - REACH} * ($end - $start)"  # over the window before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +71,14 @@ LISTS: Mapping[str, ListDefinition] = {
     "causes": ListDefinition(
         title="Causes",
         note="Root incidents by cause, and the change on the window before",
-        sql=f"""SELECT cause, mode(verdict) FILTER ({_IN}) AS verdict, count(*) FILTER ({_IN}) AS incidents,
-            count(*) FILTER (time >= 2 * $start - $end AND time < $start) AS before, incidents - before AS change,
+        sql=f"""SELECT *, incidents / nullif(before, 0) - 1 AS change FROM (
+            SELECT cause, mode(verdict) FILTER ({_IN}) AS verdict, count(*) FILTER ({_IN}) AS incidents,
+            CASE WHEN {_REACHES} THEN count(*) FILTER (time >= 2 * $start - $end AND time < $start) END AS before,
             count(DISTINCT node) FILTER ({_IN}) AS nodes, count(DISTINCT job) FILTER ({_IN}) AS jobs,
             count(DISTINCT job_user) FILTER ({_IN}) AS users, min(time) AS first_seen,
             max(time) FILTER ({_IN}) AS last_seen, first_seen >= $start AS new
             FROM (SELECT *, {CAUSE} AS cause FROM incidents WHERE {IS_ROOT} AND time < $end) GROUP BY cause
-            HAVING incidents > 0""",
+            HAVING incidents > 0)""",
         columns=_columns(
             ("cause", "Cause", "cause"), ("verdict", "Whose", "verdict"), ("incidents", "Incidents", "number"),
             ("before", "Before", "number"), ("change", "Change", "change"), ("nodes", "Nodes", "number"),

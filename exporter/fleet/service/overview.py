@@ -15,6 +15,7 @@ from exporter.fleet.charts.over_time import small_bar, sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import most_at_risk
+from exporter.fleet.results.labels import LOST
 from exporter.fleet.review.review_contents import CauseRow, Review
 from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.window_review import review_of
@@ -26,7 +27,6 @@ from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone
 from exporter.fleet.service.unknown_crashes import unknowns_table
 
 SHOWN = 8  # causes, findings, nodes on the overview
-LOST = "GPU-hours lost, assuming 1 for each GPU of a crashed job"
 SILENT_SHOWN = 5  # the page on data quality has all of them
 TREND_POINTS = 14
 BAR, SPARK = 64.0, 70.0  # pixels

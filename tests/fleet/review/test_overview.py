@@ -115,7 +115,7 @@ def test_without_an_earlier_window_nothing_is_compared_and_nothing_is_new(tmp_pa
     beats = [each for each in watched("a") if each["kind"] != "heartbeat" or str(each["time"]) >= "2026-06-22"]
     found = review(tmp_path, [*beats, crash("a", 22)])
     assert (found.before, found.change, found.totals_before, found.novelties) == (None, None, None, ())
-    assert found.sentence == "1 root incident on 1 of 1 node; jobs lost 8 GPU-hours."
+    assert found.sentence == "1 root incident on 1 of 1 node."
 
 
 def test_new_and_returning_signatures_are_named(tmp_path: Path) -> None:

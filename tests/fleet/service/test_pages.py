@@ -128,7 +128,13 @@ def target(name: str, number: int) -> TargetRow:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Iterator[View]:
-    store = filled(tmp_path, (*HOSTILE, "n1"))  # the result names n1
+    store = filled(tmp_path, (*HOSTILE, "n1"))  # the result names n1, and the signatures of these
+    correlated = [
+        {"kind": "incident", "time": NOW - 9, "node": "n1", "id": name, "signature": name}
+        for name in ("crash", "other_crash")
+    ]
+    (tmp_path / "j/b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in correlated))
+    store.read_once(tmp_path / "j")
     yield View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))
     store.close()
 
@@ -155,7 +161,7 @@ def test_every_link_of_every_page_leads_to_a_page_and_no_name_leaves_its_text(ho
     catalogue = packs.load()
     explained = (*catalogue.signatures.values(), *catalogue.root_causes.values())
     references = {link for each in explained for link in each.references}
-    left: list[str] = ["/"]
+    left: list[str] = ["/", "/search?q=a", "/search?q=script", "/search?q=zzzz", "/search"]
     seen: set[tuple[str, str]] = set()
     while left:
         address = left.pop()
@@ -344,6 +350,100 @@ def test_a_missing_name_has_a_page_that_leads_on_and_a_missing_table_does_not(tm
     assert "No record of a node &#39;n9&#39;" in page
     assert "/nodes?window=1d" in Page(page).links
     assert (table[0], table[2]["content-type"]) == (404, "text/plain; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "told"),
+    [
+        ("/causes/nope", 404, "No cause or signature &#39;nope&#39;"),
+        ("/?window=abc", 400, "invalid window; use a number and a unit, such as 7d"),
+        ("/incidents?sort=drop", 400, "cannot sort by"),
+    ],
+)
+def test_a_wrong_address_has_a_page_with_the_menu(tmp_path: Path, address: str, status: int, told: str) -> None:
+    store = filled(tmp_path, ("n1",))
+    found, page, headers = View(store, FleetStatus()).get(address)
+    store.close()
+    assert (found, headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert told in page
+    assert {"/", "/causes", "/search"} <= set(Page(page).links)
+
+
+@pytest.fixture
+def searched(tmp_path: Path) -> Iterator[View]:
+    more = [
+        {"kind": "facts", "time": NOW, "node": "n0412", "facts": {"driver_version": "580.95.05"}},
+        {"kind": "incident", "time": NOW, "node": "n0412", "id": "i7", "signature": "nv_xid_79_fallen_off_bus",
+         "job": {"id": "job-33", "user": "xavi"}, "text": "NVRM: GPU has fallen off the bus"},
+    ]  # fmt: skip
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j/a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in more))
+    store = Store(tmp_path / "store.duckdb")
+    store.read_once(tmp_path / "j")
+    yield View(store, FleetStatus())
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "path"), [("n0412", "/nodes/n0412"), ("job-33", "/jobs/job-33"), ("i7", "/incidents/i7")]
+)
+def test_an_id_leads_to_its_page_in_the_same_window(searched: View, text: str, path: str) -> None:
+    status, _, headers = searched.get(f"/search?q={text}&window=1d")
+    assert (status, headers["location"]) == (303, f"{path}?window=1d")
+
+
+@pytest.mark.parametrize(
+    ("text", "table", "link"),
+    [
+        ("N0412", "Nodes", "/nodes/n0412"), ("412", "Nodes", "/nodes/n0412"), ("JOB", "Jobs", "/jobs/job-33"),
+        ("xavi", "Users", "/incidents?user=xavi"), ("580.95", "Facts of nodes", "/nodes?fact.driver_version=580.95.05"),
+        ("fallen off the bus", "Lines", "/incidents/i7"),
+        ("xid 79", "Causes and signatures", "/causes/nv_xid_79_fallen_off_bus"),
+    ],
+)  # fmt: skip
+def test_words_lead_to_what_holds_them(searched: View, text: str, table: str, link: str) -> None:
+    status, page, _ = searched.get(f"/search?q={quote(text)}")
+    assert status == 200
+    assert f"Search: “{text}”" in page
+    assert table in page
+    assert link in Page(page).links
+
+
+def test_a_search_without_a_hit_says_so(searched: View) -> None:
+    assert "Nothing found for “zzzz”" in searched.get("/search?q=zzzz")[1]
+    assert "Nothing to search for" in searched.get("/search?q=")[1]
+
+
+def test_causes_are_compared_only_with_a_window_that_the_records_cover(tmp_path: Path) -> None:
+    def crash(day: int) -> dict[str, Any]:
+        return {"kind": "incident", "time": NOW - day * 86400, "node": "n1", "id": f"i{day}", "signature": "s"}
+
+    beats = [{"kind": "heartbeat", "time": NOW - day * 86400, "node": "n1", "hours": 24} for day in range(11)]
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j/a.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*beats, crash(0), crash(1), crash(7)]))
+    store = Store(tmp_path / "store.duckdb")
+    store.read_once(tmp_path / "j")
+    view = View(store, FleetStatus())
+    for window, before, change in (("5d", 1, 1.0), ("7d", None, None)):
+        [row] = json.loads(view.get(f"/api/v1/causes?window={window}")[1])["causes"]
+        assert (row["incidents"], row["before"], row["change"]) == (2, before, change)
+    store.close()
+
+
+def test_a_jobs_page_counts_incidents_and_not_what_else_happened(tmp_path: Path) -> None:
+    job = {"id": "9", "user": "ada"}
+    happened = [
+        {"kind": "incident", "time": NOW - 60, "node": "n1", "id": "i1", "signature": "s", "job": job},
+        {"kind": "job_end", "time": NOW, "node": "n1", "job": job, "outcome": "explained", "started": NOW - 3600},
+    ]
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j/a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in happened))
+    store = Store(tmp_path / "store.duckdb")
+    store.read_once(tmp_path / "j")
+    page = View(store, FleetStatus()).get("/jobs/9")[1]
+    store.close()
+    assert "1 incident on 1 node" in page
+    assert "1 root incident, 0 consequences" in page
 
 
 def test_an_incident_says_which_rank_is_behind(tmp_path: Path) -> None:
