@@ -93,8 +93,8 @@ def router(view: FleetView, telemetry_path: str) -> Router:
         except BadRequest as error:
             if "table" in request.query_params:
                 return _plain_text(str(error), 400)
-            bare = Request({**request.scope, "query_string": b""})
-            return Frame(bare, view, telemetry_path, path).missing(str(error), 400)
+            bare, what = Request({**request.scope, "query_string": b""}), str(error)
+            return Frame(bare, view, telemetry_path, path).missing(f"{what[0].upper()}{what[1:]}", 400)
         except MissingPage as error:
             if "table" in request.query_params:
                 return _plain_text(str(error), 404)

@@ -70,7 +70,7 @@ LISTS: Mapping[str, ListDefinition] = {
     ),
     "causes": ListDefinition(
         title="Causes",
-        note="Root incidents by cause, and the change on the window before",
+        note="Root incidents by cause, and the change on the window before, if the records reach back over it",
         sql=f"""SELECT *, incidents / nullif(before, 0) - 1 AS change FROM (
             SELECT cause, mode(verdict) FILTER ({_IN}) AS verdict, count(*) FILTER ({_IN}) AS incidents,
             CASE WHEN {_REACHES} THEN count(*) FILTER (time >= 2 * $start - $end AND time < $start) END AS before,

@@ -356,8 +356,8 @@ def test_a_missing_name_has_a_page_that_leads_on_and_a_missing_table_does_not(tm
     ("address", "status", "told"),
     [
         ("/causes/nope", 404, "No cause or signature &#39;nope&#39;"),
-        ("/?window=abc", 400, "invalid window; use a number and a unit, such as 7d"),
-        ("/incidents?sort=drop", 400, "cannot sort by"),
+        ("/?window=abc", 400, "Invalid window; use a number and a unit, such as 7d"),
+        ("/incidents?sort=drop", 400, "Cannot sort by"),
     ],
 )
 def test_a_wrong_address_has_a_page_with_the_menu(tmp_path: Path, address: str, status: int, told: str) -> None:
