@@ -39,6 +39,9 @@ ICON = (STATIC / "icon.svg").read_text(encoding="utf-8")
 API = "/api/v1"
 LIVE = ("/quality", "/targets")  # never kept: how pulling goes changes without a new record
 USUAL = frozenset(path for path, _ in MENU)  # without parameters: what most readers ask for
+# Pages of what only the nodes' records tell: without them an empty list would claim that there is nothing.
+OF_RECORDS = {path: name for path, name in MENU if path in ("/causes", "/nodes", "/jobs", "/incidents")}
+OF_RECORDS |= {"/unknowns": "Unrecognised crashes", "/timeline": "Events", "/targets": "Pulled nodes"}
 PARTS: Mapping[str, Sequence[str]] = {
     "findings": ("findings", "locations", "not_enough_data"),
     "lemons": ("lemons",),
@@ -89,7 +92,10 @@ def router(view: FleetView, telemetry_path: str) -> Router:
 
     def shown(request: Request, path: str, show: Callable[[Frame], Response]) -> Response:
         try:
-            return show(Frame(request, view, telemetry_path, path))
+            frame = Frame(request, view, telemetry_path, path)
+            if view.store is None and request.scope["path"] in OF_RECORDS:
+                return frame.missing(f"{OF_RECORDS[path]} are not known from {view.source}", 200)
+            return show(frame)
         except BadRequest as error:
             if "table" in request.query_params:
                 return _plain_text(str(error), 400)

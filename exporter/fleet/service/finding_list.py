@@ -294,8 +294,8 @@ def _hours(value: float | None) -> str:
 NAMED = 3
 
 
-def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full") -> PageTable:
-    """The table of the correlator's outlier nodes."""
+def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full", of: str = "") -> PageTable:
+    """The table of the correlator's outlier nodes. of: its window, where the page shows another one."""
     rows = [
         (
             _name(frame, outlier), number(outlier["expected"], ratio(outlier["expected"])),
@@ -309,7 +309,7 @@ def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full") -> P
     ]  # fmt: skip
     return frame.table(
         "bad_nodes", "Unusually bad nodes", ("Node or GPU", "Expected", "Incidents", "How sure", "Crashes"), rows,
-        note="Far worse than nodes of the same configuration: drain and test them", width=width,
+        note="Far worse than nodes of the same configuration: drain and test them." + of, width=width,
         empty="No node is worse than chance explains." if result else "Not computed yet.",
     )  # fmt: skip
 

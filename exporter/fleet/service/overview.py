@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -65,12 +65,12 @@ def overview(frame: Frame) -> Response:
         trend=both(lambda width: stacked_bars(
             "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
-        causes=_causes(frame, now, over_time, changes, unit), steps=next_steps(now),
+        causes=_causes(frame, now, over_time, changes, unit), steps=next_steps(replace(now, correlation=result)),
         forest=forest_of(frame, findings[:SHOWN], 400.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
         more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
-        rollouts=rollouts_table(frame, correlation, width="half"), novelties=_novelties(frame, now),
-        heat=heat_of(frame, 520.0), bad_nodes=bad_nodes(frame, correlation, width="half"),
+        rollouts=rollouts_table(frame, correlation, width="half"), novelties=_novelties(frame, now), heat=heat_of(frame, 520.0),
+        bad_nodes=bad_nodes(frame, correlation, width="half", of=_window_of(frame, result)),
         unknowns=unknowns_table(frame, now.unrecognised[:SHOWN], width="half"),
         completeness=_completeness(frame, now, correlation),
     )  # fmt: skip
@@ -80,7 +80,8 @@ def findings_only(frame: Frame) -> Response:
     """The landing page of a source without lines, nodes and jobs."""
     result = frame.view.fleet_status.result
     heading = "No result yet" if result is None else (
-        f"{count(result['incidents'])} incidents on {count(result['nodes'])} nodes; {count(len(result['findings']))} findings"
+        f"{counted(result['incidents'], 'incident')} on {counted(result['nodes'], 'node')}; "
+        f"{counted(len(result['findings']), 'finding')}"
     )  # fmt: skip
     correlation: Mapping[str, Any] = result or {}
     findings = list(correlation.get("findings", ()))[:SHOWN]
@@ -105,7 +106,7 @@ def _window_of(frame: Frame, result: Any) -> str:
     if result is None or _of_window(frame, result) is not None:
         return ""
     start, end = (datetime.fromisoformat(result["window"][edge]) for edge in ("start", "end"))
-    return f" These findings are of {start:%d %b} to {end:%d %b %Y}; the window of this page does not change them."
+    return f" This is of {start:%d %b} to {end:%d %b %Y}; the window of this page does not change it."
 
 
 def _seen(frame: Frame, now: Review) -> Markup:

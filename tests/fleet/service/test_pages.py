@@ -21,7 +21,7 @@ from exporter.core.text.phrases import printable
 from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.status import STATES
-from exporter.fleet.service.answers import router
+from exporter.fleet.service.answers import OF_RECORDS, router
 from exporter.fleet.service.finding_list import finding_id
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
@@ -255,6 +255,10 @@ def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_
         status, text, _ = view.get(path)
         assert status == 200
         assert "--journal DIR" in text
+    for path in OF_RECORDS:
+        text = view.get(path)[1]
+        assert f"{OF_RECORDS[path]} are not known from journals below /j" in text
+        assert not re.search(r"\b(?:0|[Nn]o) (?:incident|cause|job|node|unrecognised|crash)", text)
     assert view.get("/nodes/n1")[0] == 404
     assert view.get("/api/v1/incidents")[0] == 503
     store = Store(tmp_path / "empty.duckdb")
@@ -509,6 +513,15 @@ def test_a_lead_has_its_p_value_and_how_many_values_were_compared() -> None:
     }  # fmt: skip
     text = View(None, FleetStatus(result=RESULT | {"not_enough_data": [lead]}, complete_time=NOW)).get("/findings")[1]
     assert "4 crashes where 0.8 were expected (exact p 0.001, the smallest of 1,210 values)" in text
+
+
+def test_what_was_found_in_another_window_is_told_with_its_dates(tmp_path: Path) -> None:
+    store = filled(tmp_path, ("n1",))
+    view = View(store, FleetStatus(result=LOCATIONS_RESULT | {"lemons": []}, result_time=NOW))
+    page = re.sub(r"\s+", " ", view.get("/?window=1d")[1])
+    store.close()
+    start, end = (re.escape(LOCATIONS_RESULT["window"][edge][8:10]) for edge in ("start", "end"))
+    assert re.search(rf"drain and test them\. This is of {start} \w+ to {end} ", page)
 
 
 def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
