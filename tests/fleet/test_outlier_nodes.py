@@ -75,6 +75,21 @@ def test_nodes_under_a_finding_that_have_not_crashed_are_exposed_with_the_crashe
     assert found.exposed[0].expected_7d == pytest.approx(20.0, rel=0.01)  # 40 crashes of 80 nodes a week
 
 
+def test_a_week_under_a_rollout_is_expected_to_be_as_the_days_since_it() -> None:
+    facts = [
+        (f"n{i:03}", day, {"color": color})
+        for i in range(400)
+        for day, color in ((0, "blue"), (21, "red"))[: 1 + (i % 5 == 0)]
+    ]
+    incidents = [(f"n{i:03}", 21 + (i % 7) + 0.3, "x", str(i)) for i in range(0, 200, 5)]
+    window = replace(WEEK, end=WEEK.start + 28 * 86400)
+    found = correlate(fleet(facts, incidents, days=28), window)
+
+    (at_risk,) = {each.because: each for each in found.exposed}.values()
+    assert (at_risk.because, at_risk.count) == ("color=red", 40)
+    assert at_risk.expected_7d == pytest.approx(20.0, rel=0.05)  # 40 crashes of 80 nodes in the week since
+
+
 def test_nodes_under_a_cause_of_the_catalogue_are_exposed_without_any_crash() -> None:
     found = correlate(fleet(FLEET), WEEK, causes={"bad_driver": ("x", [3, 4])})
 

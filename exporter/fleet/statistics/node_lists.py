@@ -159,8 +159,11 @@ def _exposed(prepared: Prepared, because: str, signature: str, status: str, colu
     hours = float(states.hours[column].sum())
     rate = hits / hours if hours else 0.0
     nodes = np.setdiff1d(np.unique(states.node[latest]), crashed)
-    weekly = states.hours[latest & np.isin(states.node, nodes)].sum() * DAYS * 24 / max(prepared.window.hours, 1e-9)
+    at_risk = latest & np.isin(states.node, nodes)
+    length = prepared.window.end - np.maximum(states.since[at_risk], prepared.window.start)  # a rollout may be days old
+    watched = states.hours[at_risk].sum() / max(length.sum() / 3600, 1e-9)  # of an hour
     return NodesAtRisk(
-        because=because, signature=signature, status=status, count=len(nodes), expected_7d=float(weekly * rate),
+        because=because, signature=signature, status=status, count=len(nodes),
+        expected_7d=float(len(nodes) * DAYS * 24 * watched * rate),
         nodes=tuple(observed.nodes[int(node)] for node in nodes[:NAMED]),
     )  # fmt: skip
