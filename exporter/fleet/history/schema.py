@@ -23,10 +23,15 @@ from exporter.core.diagnosis.record_schema import (
     as_line,
     parse,
 )
+from exporter.core.model import PEER_FAILURE
 from exporter.core.text.phrases import printable
 from exporter.fleet.history import retention, watched
 from exporter.fleet.history.watched import roll_up_all
 
+# What counts, for all who count: consequences and peers' failures do not. Where the cause is unknown, the signature
+# stands for it. Of the view `incidents`, whose roles and causes are complete.
+IS_ROOT = f"role = 'root' AND root_cause != '{PEER_FAILURE}'"
+CAUSE = "CASE root_cause WHEN 'unknown' THEN signature ELSE root_cause END"
 VERSION = 4  # 2: watched_days; 3: starts of jobs, faults and boots; 4: checked records, and when rows came
 MEMORY = "1GB"  # of DuckDB, half of what the chart allows the service; it spills to disk beyond
 
@@ -153,3 +158,8 @@ def _record(text: str) -> str:
     except RefusedRecord:
         return "{}"
     return "{}" if record is None else as_line(record).decode().strip()
+
+
+def fact_pointer(name: str) -> str:
+    """The JSON pointer of a fact in `facts`."""
+    return "/" + name.replace("~", "~0").replace("/", "~1")

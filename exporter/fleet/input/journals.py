@@ -158,8 +158,8 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     span = {"start": start, "end": end}
     # A consequence says nothing of its own node's configuration; its root, here or on another node, does.
     rows = db.execute(
-        """SELECT node, time, signature, job, job_user, id, gpu, vendor, account, job_name, image FROM incidents
-        WHERE time >= $start AND time < $end AND role != 'cascade' AND root_cause != 'peer_failure'
+        f"""SELECT node, time, signature, job, job_user, id, gpu, vendor, account, job_name, image FROM incidents
+        WHERE time >= $start AND time < $end AND {schema.IS_ROOT}
         ORDER BY time, id, hash(node), node""",  # of a second's crashes without ids chance decides, not the name
         span,
     ).fetchall()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
+from exporter.fleet.history.schema import fact_pointer
 from exporter.fleet.observations import Window
 from exporter.fleet.review.queries import DAY, ROOTS
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
@@ -32,13 +33,12 @@ def event_study(
 
     crash: a signature or root cause.
     """
-    name = "/" + fact.replace("~", "~0").replace("/", "~1")
     rows = db.execute(
         """SELECT node, min(time) FILTER (now = $value AND before != $value AND time > $start) AS since,
         bool_or(now = $value) AS has FROM (SELECT node, time, json_extract_string(facts, $fact) AS now,
             lag(json_extract_string(facts, $fact)) OVER (PARTITION BY node ORDER BY time) AS before
             FROM facts WHERE time < $end) WHERE now IS NOT NULL GROUP BY node""",
-        {"start": window.start, "end": window.end, "fact": name, "value": value},
+        {"start": window.start, "end": window.end, "fact": fact_pointer(fact), "value": value},
     ).fetchall()
     changed = {node: since for node, since, _ in rows if since is not None}
     others = {node for node, _, has in rows if not has}

@@ -10,6 +10,7 @@ import numpy as np
 
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
+from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
 from exporter.fleet.review.review_contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
@@ -23,14 +24,9 @@ DEATH_BEFORE, DEATH_AFTER = DAY, 600.0  # seconds around a job's end in which an
 MAX_UNRECOGNISED = 20_000  # records read for clusters; what is beyond is the oldest
 MAX_BINS = 45
 
-# Without consequences, as the correlator counts. Where the cause is unknown, the signature stands for it.
-ROOTS = """
-roots AS (SELECT *, coalesce(root_cause, 'unknown') IN ('unknown', '') AS unexplained,
-    CASE WHEN coalesce(root_cause, 'unknown') IN ('unknown', '') THEN 'signature' ELSE 'cause' END AS kind,
-    CASE WHEN coalesce(root_cause, 'unknown') IN ('unknown', '') THEN signature ELSE root_cause END AS key,
-    CASE WHEN verdict IN ('infrastructure', 'workload') THEN verdict ELSE 'unclear' END AS fault
-    FROM incidents WHERE time >= $start AND time < $end
-    AND NOT coalesce(role = 'cascade' OR root_cause = 'peer_failure', false))
+ROOTS = f"""
+roots AS (SELECT *, root_cause = 'unknown' AS unexplained, if(unexplained, 'signature', 'cause') AS kind, {CAUSE} AS key,
+    verdict AS fault FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT})
 """
 GPUS = """
 gpus AS (SELECT node, arg_max(try_cast(facts ->> '$.gpu_count' AS INTEGER), time) AS gpus FROM facts

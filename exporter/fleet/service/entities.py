@@ -14,12 +14,13 @@ from exporter.core.authoring.explanation import explanation_of
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
 from exporter.core.text.phrases import counted, printable
+from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.observations import Window
 from exporter.fleet.review.event_timeline import of_job
 from exporter.fleet.service.finding_list import finding_items
 from exporter.fleet.service.frame import Frame, MissingPage, export_address, store_of
 from exporter.fleet.service.html import clip, segment, time_of
-from exporter.fleet.service.lists import CAUSE, IS_ROOT, LISTS, Asked, facts_of, rows_of
+from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
 from exporter.fleet.service.pictures import trend
 from exporter.fleet.service.tables import Cell, PageTable, link, number, tag, when

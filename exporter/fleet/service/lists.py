@@ -9,14 +9,13 @@ from typing import Any
 
 from exporter.core.model import ACTION_WORDS
 from exporter.fleet.history import watched
+from exporter.fleet.history.schema import CAUSE, IS_ROOT, fact_pointer
 from exporter.fleet.history.store import Store
 from exporter.fleet.review import event_timeline
 from exporter.fleet.review.event_timeline import CLEARED_BY, OUTCOMES
 from exporter.fleet.review.queries import OLDEST, REACH
 
 MAX_ROWS = 1000  # of one answer
-CAUSE = "CASE WHEN root_cause IN ('unknown', '') THEN signature ELSE root_cause END"
-IS_ROOT = "role = 'root' AND root_cause != 'peer_failure'"
 _IN = "time >= $start AND time < $end"
 _REACHES = f"{OLDEST} <= $start - {1 - REACH} * ($end - $start)"  # over the window before
 
@@ -219,7 +218,7 @@ def rows_of(store: Store, name: str, asked: Asked) -> tuple[list[dict[str, Any]]
             "node IN (SELECT node FROM (SELECT node, max_by(facts, time) AS now FROM facts WHERE time < $end GROUP BY node)"
             f" WHERE json_extract_string(now, $fact{at}) = $value{at})"
         )
-        parameters |= {f"fact{at}": "/" + fact.replace("~", "~0").replace("/", "~1"), f"value{at}": value}
+        parameters |= {f"fact{at}": fact_pointer(fact), f"value{at}": value}
     sort_key = asked.sort.removeprefix("-")
     assert sort_key in {column.key for column in listing.columns}
     order = f"{sort_key} {'DESC' if asked.sort.startswith('-') else 'ASC'} NULLS LAST"

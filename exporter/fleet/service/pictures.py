@@ -12,10 +12,10 @@ from markupsafe import Markup
 
 from exporter.fleet.charts.heat_map import MAX_CELLS, MAX_GROUPS, NodeGroup, heat_map
 from exporter.fleet.charts.over_time import Mark, stacked_bars
+from exporter.fleet.history.schema import IS_ROOT
 from exporter.fleet.results.labels import clipped
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import clip, count
-from exporter.fleet.service.lists import IS_ROOT
 from exporter.fleet.service.tables import Cell, PageTable, number
 
 VERDICTS = ("infrastructure", "workload", "unclear")
