@@ -11,10 +11,12 @@ from starlette.responses import Response
 
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.intervals import event_study as drawn
+from exporter.fleet.history.schema import fact_pointer
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import step_of
 from exporter.fleet.results.labels import clipped, expected_count, ratio
 from exporter.fleet.review.event_study import event_study
+from exporter.fleet.review.queries import ROOTS
 from exporter.fleet.service.finding_list import (
     STATUS,
     because,
@@ -28,13 +30,14 @@ from exporter.fleet.service.finding_list import (
 from exporter.fleet.service.frame import Frame, MissingPage
 from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
-from exporter.fleet.service.tables import Cell, PageTable, link, number, several
+from exporter.fleet.service.tables import Cell, PageTable, link, number, several, when
 
 WHO = {
     "user": "the largest user", "job": "the largest job", "users": "the five largest users", "account": "the largest account",
     "job_name": "the most frequent job name", "image": "the most frequent image",
 }  # fmt: skip
 SURELY = 1e-4
+MAX_CRASHED = 1000  # nodes
 
 
 def finding_page(frame: Frame, name: str) -> Response:
@@ -54,7 +57,8 @@ def finding_page(frame: Frame, name: str) -> Response:
         sub=f"{STATUS[finding['status']].capitalize()}{adjusted}{fdr}", finding=finding, chart=chart,
         sure=_how_sure(frame, finding),
         steps=steps, trend=_trend(frame, finding), others=others,
-        workload=_workload(frame, finding), at_risk=_at_risk(frame, finding, result),
+        workload=_workload(frame, finding), crashed=_crashed(frame, finding, result),
+        at_risk=_at_risk(frame, finding, result),
         tie_breakers=several(link(frame.to, "nodes", node) for node in finding["tie_breakers"]),
         examples=_examples(frame, finding["examples"]),
         next_step=step_of(finding), cause=cause_cell(frame, finding["signature"]),
@@ -180,6 +184,24 @@ def _workload(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
     return frame.table(
         "workload", "Is it one user's program?", ("Without", "Names", "Share of the crashes", "As frequent without", "Holds"),
         rows, note="The finding without its largest users, jobs and images",
+    )  # fmt: skip
+
+
+def _crashed(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]) -> PageTable:
+    """The nodes that had the crash while they had the fact, as far as the history knows."""
+    start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
+    lead, store = finding["facts"][0], frame.view.store
+    rows = store.rows(
+        f"""WITH {ROOTS} SELECT r.node, count(*) AS n, max(r.time) AS last
+        FROM roots AS r ASOF JOIN facts AS f ON f.node = r.node AND f.time <= r.time
+        WHERE $crash IN (r.signature, r.root_cause) AND json_extract_string(f.facts, $fact) = $value
+        GROUP BY r.node ORDER BY n DESC, r.node LIMIT {MAX_CRASHED}""",
+        {"start": start, "end": end, "crash": finding["signature"], "fact": fact_pointer(lead["fact"]), "value": lead["value"]},
+    ) if store else []  # fmt: skip
+    return frame.table(
+        "crashed", "Nodes that crashed with it", ("Node", "Root incidents", "Latest (UTC)"),
+        ((link(frame.to, "nodes", row["node"]), number(row["n"]), when(row["last"])) for row in rows),
+        note="In the window of the finding",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -513,6 +514,28 @@ def test_a_lead_has_its_p_value_and_how_many_values_were_compared() -> None:
     }  # fmt: skip
     text = View(None, FleetStatus(result=RESULT | {"not_enough_data": [lead]}, complete_time=NOW)).get("/findings")[1]
     assert "4 crashes where 0.8 were expected (exact p 0.001, the smallest of 1,210 values)" in text
+
+
+def test_a_finding_names_the_nodes_that_crashed_with_its_fact(tmp_path: Path) -> None:
+    [finding] = LOCATIONS_RESULT["findings"]
+    end = datetime.fromisoformat(LOCATIONS_RESULT["window"]["end"]).timestamp()
+    lead = finding["facts"][0]
+    records = [
+        {"kind": "facts", "time": end - 99, "node": node, "facts": {lead["fact"]: value}}
+        for node, value in (("n1", lead["value"]), ("n2", "other"), ("n3", lead["value"]))
+    ]
+    records += [
+        {"kind": "incident", "time": end - 9, "node": node, "id": node, "signature": finding["signature"], "role": role}
+        for node, role in (("n1", "root"), ("n2", "root"), ("n3", "cascade"))
+    ]
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j/a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    store = Store(tmp_path / "store.duckdb")
+    store.read_once(tmp_path / "j")
+    view = View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=end))
+    table = json.loads(view.get(f"/findings/{finding_id(finding)}?table=crashed")[1])
+    store.close()
+    assert [(row["Node"], row["Root incidents"]) for row in table["rows"]] == [("n1", 1)]
 
 
 def test_what_was_found_in_another_window_is_told_with_its_dates(tmp_path: Path) -> None:
