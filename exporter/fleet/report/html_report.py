@@ -56,7 +56,7 @@ def as_html(review: Review, titles: Mapping[str, Title], notes: tuple[str, ...] 
         cards=_cards(review),
         completeness=_completeness(review),
         alerts="" if review.alerts and review.alerts.rows else alerts_of(review.alerts),
-        steps=[step.replace("`", "'") for step in next_steps(review)],
+        steps=[step.text.replace("`", "'") for step in next_steps(review)],
         sections=sections(review, titles),
         notes=notes,
         version=__version__,

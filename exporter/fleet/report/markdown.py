@@ -80,7 +80,7 @@ def as_markdown(review: Review, titles: Mapping[str, Title], notes: tuple[str, .
         ],
         2,
     )
-    lines += _section("Next", [name(step, 300) for step in next_steps(review)], 3)
+    lines += _section("Next", [name(step.text, 300) for step in next_steps(review)], 3)
     return "\n".join(lines[:LINES]) + "\n"
 
 

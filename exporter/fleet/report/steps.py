@@ -1,38 +1,53 @@
-"""What to do next: what takes minutes first, then what takes days."""
+"""What to do next: what stops crashes first, then what takes minutes, then what takes days."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter.core.text.phrases import counted
 from exporter.fleet.report.wording import conditions, safe
-from exporter.fleet.results.labels import clipped
+from exporter.fleet.results.labels import clipped, finding_id
 from exporter.fleet.review.review_contents import Action, Review
 
 MOST = 6
 FINDINGS, CAUSES, BAD = 3, 2, 3
 
 
-def next_steps(review: Review) -> list[str]:
-    """A few imperative sentences, with numbers."""
+class Step(NamedTuple):
+    """An imperative sentence, and the page of the fleet service that shows whom it concerns: its kind and name."""
+
+    text: str
+    kind: str
+    name: str = ""
+
+
+def next_steps(review: Review) -> list[Step]:
+    """The few steps that matter most: rollouts to hold and nodes to drain come first."""
     correlation = review.correlation or {}
-    out: list[str] = []
-    if bad := [node for node in correlation.get("lemons", ()) if node["kind"] == "node"]:
-        names = ", ".join(safe(node["name"], 60) for node in bad[:3])
-        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        out.append(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.")
-    if review.silent:
-        out.append(f"Find out why {counted(len(review.silent), 'node')} sent nothing for a day.")
-    out += [
-        f"{conditions(finding)}: {safe(step, 400)}"
+    of_findings = [
+        (
+            bool(finding.get("rollout")),
+            Step(f"{conditions(finding)}: {safe(step, 400)}", "findings", finding_id(finding)),
+        )
         for finding in correlation.get("findings", ())[:FINDINGS]
         if (step := step_of(finding))
     ]
+    out = [step for is_rollout, step in of_findings if is_rollout]
+    if bad := [node for node in correlation.get("lemons", ()) if node["kind"] == "node"]:
+        names = ", ".join(safe(node["name"], 60) for node in bad[:3])
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        page = ("nodes", bad[0]["name"]) if len(bad) == 1 else ("findings",)
+        out.append(Step(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.", *page))
+    if review.silent:
+        silent = counted(len(review.silent), "node")
+        out.append(Step(f"Find out why {silent} sent nothing for a day.", "quality"))
+    out += [step for is_rollout, step in of_findings if not is_rollout]
     if new := [crash for crash in review.unrecognised if crash.is_new]:
-        out.append(f"Begin a signature for {counted(len(new), 'new unrecognised crash', 'new unrecognised crashes')}.")
+        crashes = counted(len(new), "new unrecognised crash", "new unrecognised crashes")
+        out.append(Step(f"Begin a signature for {crashes}.", "unknowns"))
     out += [
-        safe(f"{cause.title}: {cause.remediation}", 300)
+        Step(safe(f"{cause.title}: {cause.remediation}", 300), "causes", cause.id)
         for cause in review.causes[:CAUSES]
         if cause.incidents and cause.remediation
     ]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
 LEAST = 0.05  # crashes expected in 7 days: rows of less are left out
 LONGEST = 120  # characters of a fact and its value; the JSON has all of them
 UNITS = {  # of `exposure` in a result's window
@@ -36,3 +41,9 @@ def sure(probability: float) -> str:
 def clipped(text: str) -> str:
     """A text cut in its middle to a readable length; versions differ at their ends."""
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 41]}…{text[-40:]}"
+
+
+def finding_id(finding: Mapping[str, Any]) -> str:
+    """The permanent name of a finding: its crash, and a digest of its facts."""
+    key = json.dumps([finding["signature"], finding["facts"][0], finding.get("together_with")], sort_keys=True)
+    return f"{finding['signature'][:60]}-{hashlib.blake2b(key.encode(errors='replace'), digest_size=5).hexdigest()}"

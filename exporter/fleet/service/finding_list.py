@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from exporter.core.text.phrases import counted
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.report.steps import step_of
 from exporter.fleet.report.wording import ROLLOUT_VERDICTS
-from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, ratio, sure
+from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, finding_id, ratio, sure
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
@@ -40,12 +38,6 @@ class FindingItem:
     effect: str
     status: str
     next_step: str
-
-
-def finding_id(finding: Mapping[str, Any]) -> str:
-    """The permanent name of a finding: its crash, and a digest of its facts."""
-    key = json.dumps([finding["signature"], finding["facts"][0], finding.get("together_with")], sort_keys=True)
-    return f"{finding['signature'][:60]}-{hashlib.blake2b(key.encode(errors='replace'), digest_size=5).hexdigest()}"
 
 
 def findings_page(frame: Frame) -> Response:

@@ -21,7 +21,7 @@ from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.window_review import review_of
 from exporter.fleet.service.finding_list import bad_nodes, finding_items, forest_of, rollouts_table
 from exporter.fleet.service.frame import Frame
-from exporter.fleet.service.html import change, clip, count, time_of
+from exporter.fleet.service.html import change, clip, count, segment, time_of
 from exporter.fleet.service.pictures import both, heat_of, rollout_marks
 from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone_of, when
 from exporter.fleet.service.unknown_crashes import unknowns_table
@@ -65,7 +65,7 @@ def overview(frame: Frame) -> Response:
         trend=both(lambda width: stacked_bars(
             "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
-        causes=_causes(frame, now, over_time, changes, unit), steps=next_steps(replace(now, correlation=result)),
+        causes=_causes(frame, now, over_time, changes, unit), steps=_steps(frame, replace(now, correlation=result)),
         forest=forest_of(frame, findings[:SHOWN], 400.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
         more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
@@ -74,6 +74,14 @@ def overview(frame: Frame) -> Response:
         unknowns=unknowns_table(frame, now.unrecognised[:SHOWN], width="half"),
         completeness=_completeness(frame, now, correlation),
     )  # fmt: skip
+
+
+def _steps(frame: Frame, review: Review) -> list[tuple[str, str]]:
+    """What to do next, each with the address of the page that shows whom it concerns."""
+    steps = next_steps(review)
+    return [
+        (step.text, frame.link(f"/{step.kind}" + (f"/{segment(step.name)}" if step.name else ""))) for step in steps
+    ]
 
 
 def findings_only(frame: Frame) -> Response:

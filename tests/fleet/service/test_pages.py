@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -21,9 +22,12 @@ from exporter.config import packs
 from exporter.core.text.phrases import printable
 from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
+from exporter.fleet.observations import Window
 from exporter.fleet.pull.status import STATES
+from exporter.fleet.report.steps import next_steps
+from exporter.fleet.results.labels import finding_id
+from exporter.fleet.review.window_review import review_of
 from exporter.fleet.service.answers import OF_RECORDS, router
-from exporter.fleet.service.finding_list import finding_id
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
 from exporter.fleet.service.refresh import Failure, FleetStatus
@@ -536,6 +540,29 @@ def test_a_finding_names_the_nodes_that_crashed_with_its_fact(tmp_path: Path) ->
     table = json.loads(view.get(f"/findings/{finding_id(finding)}?table=crashed")[1])
     store.close()
     assert [(row["Node"], row["Root incidents"]) for row in table["rows"]] == [("n1", 1)]
+
+
+def test_rollouts_to_hold_and_nodes_to_drain_come_first_and_lead_to_their_pages(tmp_path: Path) -> None:
+    step = FINDING | {"kind": "fact", "direction": "more", "next_step": "look at its cables"}
+    rollout = FINDING | {
+        "kind": "rollout", "signature": "other_crash", "direction": "more", "next_step": "",
+        "facts": [{"fact": "driver", "value": "2"}],
+        "rollout": {"before": "1", "nodes": 5},
+    }  # fmt: skip
+    store = filled(tmp_path, ("n1",))
+    result = LOCATIONS_RESULT | {"findings": [step], "rollouts": []}
+    for findings in ([step, rollout], [step]):
+        with store.cursor() as db:
+            review = review_of(db, Window(start=NOW - 9e5, end=NOW), None, {})
+        review = replace(review, correlation=result | {"findings": findings})
+        found = [(each.kind, each.name) for each in next_steps(review)]
+        held = [("findings", finding_id(rollout))] * (rollout in findings)
+        assert found[: len(held) + 2] == [*held, ("nodes", "n1"), ("findings", finding_id(step))]
+    page = View(store, FleetStatus(result=result, result_time=NOW)).get("/")[1]
+    store.close()
+    assert re.search(
+        r'<ol class="findings steps"><li><a href="/nodes/n1">Drain and test 1 unusually bad node: n1', page
+    )
 
 
 def test_what_was_found_in_another_window_is_told_with_its_dates(tmp_path: Path) -> None:
