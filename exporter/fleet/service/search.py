@@ -30,9 +30,11 @@ _NODES = """SELECT node AS it, sum(n) AS n, max(last) AS last FROM (
     SELECT node, count(*) AS n, max(time) AS last FROM incidents GROUP BY node
     UNION ALL SELECT node, 0, max(last) FROM watched_days GROUP BY node
     UNION ALL SELECT node, 0, max(time) FROM facts GROUP BY node) WHERE contains(lower(node), $q) GROUP BY node"""
-_FACTS = """SELECT key AS fact, facts ->> key AS value, count(*) AS n FROM (
-    SELECT facts, unnest(json_keys(facts)) AS key FROM (SELECT max_by(facts, time) AS facts FROM facts GROUP BY node))
-    WHERE contains(lower(facts ->> key), $q) OR lower(key) = $q GROUP BY ALL"""
+# By a pointer, not by the name: a node may name a fact as a path.
+_FACTS = """SELECT fact, value, count(*) AS n FROM (
+    SELECT fact, json_extract_string(facts, '/' || replace(replace(fact, '~', '~0'), '/', '~1')) AS value FROM (
+        SELECT facts, unnest(json_keys(facts)) AS fact FROM (SELECT max_by(facts, time) AS facts FROM facts GROUP BY node)))
+    WHERE contains(lower(value), $q) OR lower(fact) = $q GROUP BY ALL"""
 _LINES = """SELECT id, time, node, job, text FROM incidents WHERE contains(lower(text), $q)"""
 
 

@@ -37,7 +37,7 @@ from tests.fleet.test_service_parts import FINDING, RESULT
 NOW = 1_780_000_000.0
 HOSTILE = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "\u202egnp.exe", "a\nb\r\x1b[31m\x07", "x" * 10_000,
-    "=cmd|'/c calc'!A1", "../../etc/passwd", "{{ 7331*7 }}", "..",
+    "=cmd|'/c calc'!A1", "../../etc/passwd", "$[*", "~/x", "{{ 7331*7 }}", "..",
 )  # fmt: skip
 LOCATIONS_RESULT = RESULT | {
     "findings": [FINDING | {"direction": "more", "next_step": ""}], "rollouts": [], "exposed": RESULT["exposed"],
@@ -166,7 +166,15 @@ def test_every_link_of_every_page_leads_to_a_page_and_no_name_leaves_its_text(ho
     catalogue = packs.load()
     explained = (*catalogue.signatures.values(), *catalogue.root_causes.values())
     references = {link for each in explained for link in each.references}
-    left: list[str] = ["/", "/search?q=a", "/search?q=script", "/search?q=zzzz", "/search"]
+    left: list[str] = [
+        "/",
+        "/search?q=a",
+        "/search?q=script",
+        "/search?q=%24%5B*",
+        "/search?q=2",
+        "/search?q=zzzz",
+        "/search",
+    ]
     seen: set[tuple[str, str]] = set()
     while left:
         address = left.pop()
