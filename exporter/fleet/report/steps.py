@@ -14,7 +14,7 @@ MOST = 6
 FINDINGS, CAUSES, BAD = 3, 2, 3
 
 
-class Step(NamedTuple):
+class Advice(NamedTuple):
     """An imperative sentence, and the page of the fleet service that shows whom it concerns: its kind and name."""
 
     text: str
@@ -22,13 +22,13 @@ class Step(NamedTuple):
     name: str = ""
 
 
-def next_steps(review: Review) -> list[Step]:
+def next_steps(review: Review) -> list[Advice]:
     """The few steps that matter most: rollouts to hold and nodes to drain come first."""
     correlation = review.correlation or {}
     of_findings = [
         (
             bool(finding.get("rollout")),
-            Step(f"{conditions(finding)}: {safe(step, 400)}", "findings", finding_id(finding)),
+            Advice(f"{conditions(finding)}: {safe(step, 400)}", "findings", finding_id(finding)),
         )
         for finding in correlation.get("findings", ())[:FINDINGS]
         if (step := step_of(finding))
@@ -38,16 +38,16 @@ def next_steps(review: Review) -> list[Step]:
         names = ", ".join(safe(node["name"], 60) for node in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
         page = ("nodes", bad[0]["name"]) if len(bad) == 1 else ("findings",)
-        out.append(Step(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.", *page))
+        out.append(Advice(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.", *page))
     if review.silent:
         silent = counted(len(review.silent), "node")
-        out.append(Step(f"Find out why {silent} sent nothing for a day.", "quality"))
+        out.append(Advice(f"Find out why {silent} sent nothing for a day.", "quality"))
     out += [step for is_rollout, step in of_findings if not is_rollout]
     if new := [crash for crash in review.unrecognised if crash.is_new]:
         crashes = counted(len(new), "new unrecognised crash", "new unrecognised crashes")
-        out.append(Step(f"Begin a signature for {crashes}.", "unknowns"))
+        out.append(Advice(f"Begin a signature for {crashes}.", "unknowns"))
     out += [
-        Step(safe(f"{cause.title}: {cause.remediation}", 300), "causes", cause.id)
+        Advice(safe(f"{cause.title}: {cause.remediation}", 300), "causes", cause.id)
         for cause in review.causes[:CAUSES]
         if cause.incidents and cause.remediation
     ]
