@@ -29,9 +29,10 @@ from exporter.fleet.history import retention, watched
 from exporter.fleet.history.watched import roll_up_all
 
 # What counts, for all who count: consequences and peers' failures do not. Where the cause is unknown, the signature
-# stands for it. Of the view `incidents`, whose roles and causes are complete.
-IS_ROOT = f"role = 'root' AND root_cause != '{PEER_FAILURE}'"
-CAUSE = "CASE root_cause WHEN 'unknown' THEN signature ELSE root_cause END"
+# stands for it. A cause is NULL where only counts are known, as from Prometheus.
+IS_ROOT = f"role = 'root' AND root_cause IS DISTINCT FROM '{PEER_FAILURE}'"
+IS_UNKNOWN = "coalesce(root_cause, 'unknown') = 'unknown'"
+CAUSE = f"CASE WHEN {IS_UNKNOWN} THEN signature ELSE root_cause END"
 VERSION = 4  # 2: watched_days; 3: starts of jobs, faults and boots; 4: checked records, and when rows came
 MEMORY = "1GB"  # of DuckDB, half of what the chart allows the service; it spills to disk beyond
 

@@ -34,8 +34,7 @@ def fill_from_counts(db: duckdb.DuckDBPyConnection, observed: Observed) -> None:
     if len(crashes.node):
         db.register("incident_columns", incident_columns)
         db.execute(
-            "INSERT INTO incident_rows BY NAME SELECT id, time, node, signature, 'unknown' AS root_cause, 'root' AS role, "
-            "'unclear' AS verdict FROM incident_columns"
+            "INSERT INTO incident_rows BY NAME SELECT id, time, node, signature, 'root' AS role FROM incident_columns"
         )
         db.unregister("incident_columns")
     if len(beats.node):

@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
-from exporter.fleet.history.schema import CAUSE, IS_ROOT
+from exporter.fleet.history.schema import CAUSE, IS_ROOT, IS_UNKNOWN
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
 from exporter.fleet.review.review_contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
@@ -25,8 +25,8 @@ MAX_UNRECOGNISED = 20_000  # records read for clusters; what is beyond is the ol
 MAX_BINS = 45
 
 ROOTS = f"""
-roots AS (SELECT *, root_cause = 'unknown' AS unexplained, if(unexplained, 'signature', 'cause') AS kind, {CAUSE} AS key,
-    verdict AS fault FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT})
+roots AS (SELECT *, {IS_UNKNOWN} AS unexplained, if(unexplained, 'signature', 'cause') AS kind, {CAUSE} AS key,
+    coalesce(verdict, 'unclear') AS fault FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT})
 """
 GPUS = """
 gpus AS (SELECT node, arg_max(try_cast(facts ->> '$.gpu_count' AS INTEGER), time) AS gpus FROM facts
