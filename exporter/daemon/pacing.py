@@ -112,7 +112,7 @@ class Sleep:
     def pause(self, sources: Sequence[Source], seconds: float) -> None:
         """Sleep until NEWS_SECONDS after the last news of files, at most `seconds`; further news does not end it.
 
-        Records that may be overwritten end it, KERNEL_SECONDS after the last one: those of a flood are read together.
+        Records that may be overwritten end it, KERNEL_SECONDS after the pause before: those of a flood are read together.
         """
         until = time.monotonic() + seconds
         urgent = _descriptors([source for source in sources if source.overwritten])

@@ -13,7 +13,9 @@ from exporter.core.decoding.jobs import process_job
 from exporter.core.model import Job
 from exporter.core.shares import most_first
 
-LATELY_SECONDS = 3600.0  # a job that has written nothing for so long has ended, or hangs; collectives time out sooner
+ENDED_AFTER_SECONDS = (
+    3600.0  # a job that has written nothing for so long has ended, or hangs; collectives time out sooner
+)
 COUNTED_EVERY_SECONDS = 10.0
 MAX_JOBS = 4096  # whose last write is remembered: more than run on a node in a day
 

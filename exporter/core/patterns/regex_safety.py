@@ -56,15 +56,15 @@ def flags_within(op: Any, arg: Any, flags: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PatternPart:
     """A part of a loop: the positions that it can begin and end with, and whether it can be empty."""
 
     first: tuple[int, ...] = ()
     last: tuple[int, ...] = ()
     empty: bool = True
 
-    def optional(self) -> _Part:
-        return _Part(self.first, self.last, empty=True)
+    def optional(self) -> _PatternPart:
+        return _PatternPart(self.first, self.last, empty=True)
 
 
 class Loop:
@@ -76,8 +76,8 @@ class Loop:
         self.classes: list[Class] = []
         self.follow: list[list[int]] = []
 
-    def sequence(self, nodes: Sequence[Any], flags: int, *, atomic: bool = False) -> _Part:
-        whole = _Part()
+    def sequence(self, nodes: Sequence[Any], flags: int, *, atomic: bool = False) -> _PatternPart:
+        whole = _PatternPart()
         for op, arg in nodes:
             whole = self._then(whole, self._part(op, arg, flags, atomic))
         return whole
@@ -111,15 +111,15 @@ class Loop:
                             queue.append((c, d, text + sample(common)))
         return None
 
-    def _then(self, left: _Part, right: _Part) -> _Part:
+    def _then(self, left: _PatternPart, right: _PatternPart) -> _PatternPart:
         self.join(left.last, right.first)
-        return _Part(
+        return _PatternPart(
             left.first + right.first if left.empty else left.first,
             right.last + left.last if right.empty else right.last,
             left.empty and right.empty,
         )
 
-    def _part(self, op: Any, arg: Any, flags: int, atomic: bool) -> _Part:
+    def _part(self, op: Any, arg: Any, flags: int, atomic: bool) -> _PatternPart:
         if op in REPEATS:
             return self._repeated(arg, flags, atomic=atomic or op is sre.POSSESSIVE_REPEAT)
         if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP):
@@ -129,14 +129,14 @@ class Loop:
             parts = [self.sequence(list(branch), flags, atomic=atomic) for branch in inside(op, arg)]
             first = tuple(position for part in parts for position in part.first)
             last = tuple(position for part in parts for position in part.last)
-            return _Part(first, last, any(part.empty for part in parts))
+            return _PatternPart(first, last, any(part.empty for part in parts))
         if op in (sre.AT, sre.ASSERT, sre.ASSERT_NOT):
-            return _Part()
+            return _PatternPart()
         self.classes.append(characters(op, arg, flags))
         self.follow.append([])
-        return _Part((len(self.classes) - 1,), (len(self.classes) - 1,), empty=False)
+        return _PatternPart((len(self.classes) - 1,), (len(self.classes) - 1,), empty=False)
 
-    def _repeated(self, arg: Any, flags: int, *, atomic: bool) -> _Part:
+    def _repeated(self, arg: Any, flags: int, *, atomic: bool) -> _PatternPart:
         least, most, body = int(arg[0]), arg[1], list(arg[2])
         if atomic or (most > MANY and least < most):
             part = self.sequence(body, flags, atomic=atomic)
@@ -144,10 +144,10 @@ class Loop:
                 self.join(part.last, part.first)
             return part if least else part.optional()
         least, most = min(least, MANY), min(int(most), MANY)
-        may_come = _Part()
+        may_come = _PatternPart()
         for _ in range(most - least):  # x{0,2} is (?:x(?:x)?)?, which reads each text in one way
             may_come = self._then(self.sequence(body, flags), may_come).optional()
-        must_come = _Part()
+        must_come = _PatternPart()
         for _ in range(least):
             must_come = self._then(must_come, self.sequence(body, flags))
         return self._then(must_come, may_come)

@@ -83,7 +83,7 @@ def needs(pattern: str) -> Needs:
         return NO_NEEDS
     any_case = _any_case(parsed)
 
-    def best(how: _Reading) -> list[list[str]]:
+    def best(how: _LiteralReading) -> list[list[str]]:
         sets = {literals for literals in _of_sequence(list(parsed), how) if len(literals) <= MAX_NEED_CHOICES}
         if any_case:
             sets = {frozenset(text.lower() for text in literals) for literals in sets}
@@ -210,7 +210,7 @@ def _pieces(literals: Iterable[str]) -> frozenset[str]:
     return frozenset(max(literal.split("\n"), key=len) for literal in literals)
 
 
-class _Reading(NamedTuple):
+class _LiteralReading(NamedTuple):
     """How a pattern is read: which characters a literal may hold, and whether its first line is all that counts."""
 
     plain: Callable[[int], bool]
@@ -243,12 +243,14 @@ def _is_plain_for_gates(character: int) -> bool:
     return character < 128 and chr(character) not in _REWRITTEN
 
 
-_GATED = _Reading(_is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline)
-_WHOLE = _Reading(lambda character: character not in _EQUAL_ASCII, 1, first_line=False, ends=lambda _op, _arg: False)
-_FIRST = _Reading(lambda character: character not in {10, *_EQUAL_ASCII}, 1, first_line=True, ends=_sees_newline)
+_GATED = _LiteralReading(_is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline)
+_WHOLE = _LiteralReading(
+    lambda character: character not in _EQUAL_ASCII, 1, first_line=False, ends=lambda _op, _arg: False
+)
+_FIRST = _LiteralReading(lambda character: character not in {10, *_EQUAL_ASCII}, 1, first_line=True, ends=_sees_newline)
 
 
-def _of_sequence(nodes: Sequence[Any], how: _Reading) -> list[frozenset[str]]:
+def _of_sequence(nodes: Sequence[Any], how: _LiteralReading) -> list[frozenset[str]]:
     """All sets of literals that a sequence offers: each of its literal runs, and each of its required parts."""
     literals: list[frozenset[str]] = []
     run: list[str] = []
@@ -283,7 +285,7 @@ def _without_groups(nodes: Iterable[Any]) -> Iterator[Any]:
             yield op, arg
 
 
-def _of_node(op: Any, arg: Any, how: _Reading) -> list[frozenset[str]]:
+def _of_node(op: Any, arg: Any, how: _LiteralReading) -> list[frozenset[str]]:
     if op in (sre.SUBPATTERN, sre.ATOMIC_GROUP) or (op in REPEATS and arg[0] >= 1):
         return _of_sequence(list(inside(op, arg)[0]), how)
     if op is sre.BRANCH:
@@ -306,7 +308,7 @@ def _ignores_case_within(nodes: Iterable[Any]) -> bool:
     )
 
 
-def _best(sets: Iterable[frozenset[str]], how: _Reading) -> frozenset[str] | None:
+def _best(sets: Iterable[frozenset[str]], how: _LiteralReading) -> frozenset[str] | None:
     """The set whose shortest literal is longest; of equals, the one with fewest literals. Gates are cut."""
     best: frozenset[str] | None = None
     best_score = (0, 0)

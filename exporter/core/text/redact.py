@@ -60,8 +60,8 @@ _OWNER = rf"(?:[0-9]{{1,10}}:[0-9]{{1,10}}|[\w.${{}}-]{{1,64}}:{_GROUP})(?![^\s\
 
 _PRIVATE_KEY = "[A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?"
 
-# Words in lower case, one of which the pattern needs (none: it is always tried); the pattern; what replaces it. No word
-# has an i or is cut off before it: the pattern takes a dotless one for it.
+# Words in lower case, one of which the pattern needs (none: it is always tried); the pattern; what replaces it. Those of
+# a pattern that ignores case end before an i: it takes a dotless one for it, which no lower case does.
 Rule = tuple[tuple[str, ...], str, str]
 
 _NAMES = ("token", "secret", "passw", "passphrase", "_pass", "pwd", "key", "credent")  # _SECRET needs one

@@ -48,7 +48,7 @@ Job = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _PullAnswer:
     """What came of asking a node."""
 
     node: str
@@ -115,7 +115,7 @@ class Puller:
             for result in results:
                 if isinstance(result, Discovered):
                     self._use_discovered(result)
-                elif isinstance(result, _Answer):
+                elif isinstance(result, _PullAnswer):
                     self._answered(result, parts)
             size = sum(pulled.size for _, pulled in parts.values())
             if parts and (not results or is_late or size >= BATCH_BYTES or not self._asked):
@@ -201,7 +201,7 @@ class Puller:
                 status.target, status.tag, status.due = target, "", at
                 status.row = replace(status.row, address=target.base)
 
-    def _answered(self, answer: _Answer, parts: dict[str, tuple[PulledPart, Step]]) -> None:
+    def _answered(self, answer: _PullAnswer, parts: dict[str, tuple[PulledPart, Step]]) -> None:
         self._asked.discard(answer.node)
         node = (self._nodes or {}).get(answer.node)
         if node is None:
@@ -310,14 +310,14 @@ def _asking(node: NodeStatus, access: NodeAccess, config: PullConfig) -> Job:
     """Asks a node for its next range, with what is for this node alone."""
     target, cursor, tag = node.target, node.cursor, node.tag
 
-    def ask() -> _Answer:
+    def ask() -> _PullAnswer:
         try:
             own = replace(access, headers=node_headers(config, target.audience))
-            return _Answer(target.node, step(target.base, target.node, cursor, tag, own))
+            return _PullAnswer(target.node, step(target.base, target.node, cursor, tag, own))
         except PullFailed as error:
-            return _Answer(target.node, None, error)
+            return _PullAnswer(target.node, None, error)
         except Exception as error:  # our own bug, which must not end the thread
-            return _Answer(target.node, None, PullFailed("internal", f"{error!r}; please report it"))
+            return _PullAnswer(target.node, None, PullFailed("internal", f"{error!r}; please report it"))
 
     return ask
 

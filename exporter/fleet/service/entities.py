@@ -13,7 +13,7 @@ from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
-from exporter.core.text.phrases import counted, printable
+from exporter.core.text.phrases import counted
 from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.observations import Window
 from exporter.fleet.review.event_timeline import of_job
@@ -23,7 +23,7 @@ from exporter.fleet.service.html import clip, segment, time_of
 from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
 from exporter.fleet.service.pictures import trend
-from exporter.fleet.service.tables import Cell, PageTable, link, number, tag, when
+from exporter.fleet.service.tables import Cell, PageTable, link, linked, number, tag, when
 from exporter.web.page import with_code
 
 SHOWN = 100
@@ -109,8 +109,7 @@ def cause_page(frame: Frame, name: str) -> Response:
 
 def _user(frame: Frame, own: str, cause: str, user: str) -> Cell:
     """A user, with a link to the incidents of this cause."""
-    address = frame.link("/incidents", **{own: cause, "user": user})
-    return Cell(shown=Markup('<a href="{}">{}</a>').format(address, printable(clip(user))), value=user)
+    return linked(frame.link("/incidents", **{own: cause, "user": user}), user)
 
 
 def _titled(frame: Frame, text: str | None) -> Any:

@@ -35,7 +35,7 @@ WHO = {
     "user": "the largest user", "job": "the largest job", "users": "the five largest users", "account": "the largest account",
     "job_name": "the most frequent job name", "image": "the most frequent image",
 }  # fmt: skip
-SURELY = 1e-4
+SMALLEST_RATE = 1e-4  # of false discovery, that is written out
 MAX_CRASHED = 1000  # nodes
 
 
@@ -48,7 +48,7 @@ def finding_page(frame: Frame, name: str) -> Response:
         raise MissingPage("This finding is not in the newest result; the page Findings lists what is")
     chart, steps = _picture(frame, finding)
     q = finding.get("q_value")
-    fdr = "" if q is None else f" · false discovery rate {'below 0.0001' if q < SURELY else f'{q:.2g}'}"
+    fdr = "" if q is None else f" · false discovery rate {'below 0.0001' if q < SMALLEST_RATE else f'{q:.2g}'}"
     adjusted = f" · adjusted for {', '.join(finding['adjusted_for'])}" if finding.get("adjusted_for") else ""
     others = [fact(condition) for condition in finding["facts"][1:]]
     return frame.page(

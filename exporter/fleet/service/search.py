@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
 from exporter.core.text.phrases import printable
@@ -13,7 +12,7 @@ from exporter.core.text.redact import redact
 from exporter.fleet.history.store import Store
 from exporter.fleet.service.frame import Frame, store_of
 from exporter.fleet.service.html import clip, segment
-from exporter.fleet.service.tables import Cell, PageTable, link, number, tag, when
+from exporter.fleet.service.tables import PageTable, link, linked, number, tag, when
 
 MAX_CHARS = 200  # of what is searched
 MAX_HITS = 100  # of each kind
@@ -30,11 +29,9 @@ _NODES = """SELECT node AS it, sum(n) AS n, max(last) AS last FROM (
     SELECT node, count(*) AS n, max(time) AS last FROM incidents GROUP BY node
     UNION ALL SELECT node, 0, max(last) FROM watched_days GROUP BY node
     UNION ALL SELECT node, 0, max(time) FROM facts GROUP BY node) WHERE contains(lower(node), $q) GROUP BY node"""
-# By a pointer, not by the name: a node may name a fact as a path.
-_FACTS = """SELECT fact, value, count(*) AS n FROM (
-    SELECT fact, json_extract_string(facts, '/' || replace(replace(fact, '~', '~0'), '/', '~1')) AS value FROM (
-        SELECT facts, unnest(json_keys(facts)) AS fact FROM (SELECT max_by(facts, time) AS facts FROM facts GROUP BY node)))
-    WHERE contains(lower(value), $q) OR lower(fact) = $q GROUP BY ALL"""
+_FACTS = """SELECT key AS fact, value ->> '$' AS value, count(*) AS n
+    FROM (SELECT max_by(facts, time) AS facts FROM facts GROUP BY node) AS latest, json_each(latest.facts)
+    WHERE contains(lower(value ->> '$'), $q) OR lower(key) = $q GROUP BY ALL"""
 _LINES = """SELECT id, time, node, job, text FROM incidents WHERE contains(lower(text), $q)"""
 
 
@@ -77,11 +74,11 @@ def _tables(frame: Frame, store: Store, text: str) -> Iterator[PageTable]:
         (link(frame.to, "jobs", row["it"]), number(row["n"]), when(row["last"])) for row in of_incidents("job")
     ), width="half")  # fmt: skip
     yield frame.table("users", "Users", ("User", *heads), (
-        (_filtered(frame, "/incidents", {"user": row["it"]}, row["it"]), number(row["n"]), when(row["last"]))
+        (linked(frame.link("/incidents", user=row["it"]), row["it"]), number(row["n"]), when(row["last"]))
         for row in of_incidents("job_user")
     ), width="half")  # fmt: skip
     yield frame.table("facts", "Facts of nodes", ("Fact", "Value", "Nodes"), (
-        (row["fact"], _filtered(frame, "/nodes", {f"fact.{row['fact']}": row["value"]}, row["value"]), number(row["n"]))
+        (row["fact"], linked(frame.link("/nodes", **{f"fact.{row['fact']}": row["value"]}), row["value"]), number(row["n"]))
         for row in hits(_FACTS, "n DESC, fact, value")
     ), width="half")  # fmt: skip
     yield frame.table("lines", "Lines", ("Time (UTC)", "Incident", "Node", "Job", "Line"), (
@@ -99,9 +96,3 @@ def _known(frame: Frame, words: list[str]) -> Iterator[tuple[Any, ...]]:
             title = titles.title(name)
             if all(word in f"{name} {title}".lower() for word in words):
                 yield link(frame.to, "causes", name, title, with_id=True), kind, tag(titles.about(name)["verdict"])
-
-
-def _filtered(frame: Frame, path: str, by: dict[str, str], text: str) -> Cell:
-    """A link to a list, filtered."""
-    label = printable(clip(redact(text)))
-    return Cell(shown=Markup('<a href="{}">{}</a>').format(frame.link(path, **by), label), value=text)

@@ -33,7 +33,7 @@ from exporter.fleet.statistics.rollouts import rollout_findings, rollouts
 from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
-SURELY = 0.05  # the quantile of a shrunk ratio that findings are ordered by
+ORDER_QUANTILE = 0.05  # the quantile of a shrunk ratio that findings are ordered by
 TIE_BREAKERS = 10
 SHOWN_SHARES = (0.1, 0.25, 0.5)  # of the nodes, for which the smallest rate ratio that can be found is said
 WITHOUT = {
@@ -130,8 +130,8 @@ def _score(association: Association, prior: Prior) -> float:
     counts = association.cells.counts()
     observed, expected = float(counts.observed[0]), float(counts.expected[0])
     if association.direction == "more":
-        return prior.quantile(SURELY, observed, expected)
-    return 1 / max(prior.quantile(1 - SURELY, observed, expected), 1e-9)
+        return prior.quantile(ORDER_QUANTILE, observed, expected)
+    return 1 / max(prior.quantile(1 - ORDER_QUANTILE, observed, expected), 1e-9)
 
 
 def _finding(prepared: Prepared, signature: int, association: Association, prior: Prior) -> Finding:

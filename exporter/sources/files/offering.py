@@ -19,7 +19,7 @@ from exporter.sources.files.discovery import FilesSettings
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.log import End, Log
 from exporter.sources.files.register import Register
-from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, LATELY_SECONDS, LastWrite, NodeJobs
+from exporter.sources.node_jobs import COUNTED_EVERY_SECONDS, ENDED_AFTER_SECONDS, LastWrite, NodeJobs
 
 
 class LogJobs:
@@ -50,7 +50,7 @@ class LogJobs:
         if time - self._counted < COUNTED_EVERY_SECONDS:
             return
         self._counted, logs = time, list(logs)
-        since = (now - LATELY_SECONDS) * 1e9
+        since = (now - ENDED_AFTER_SECONDS) * 1e9
         running = [log for log in logs if max(log.stat.touched, log.position.modified) >= since]
         self._node_jobs.wrote(_new_writes(logs))
         jobs = {self._name_of(log, job): job for log in running for job in [self.job_of(log)]}
