@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     fleet_options.add_prometheus(parser)
     fleet_options.add_location_facts(parser)
+    fleet_options.add_lost(parser)
     parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
@@ -46,25 +47,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.start and options.window:
         raise flags.UsageError("--start and --window both say where it begins; give one")
+    import duckdb
+
     from exporter.cli.incident_text import has_color
     from exporter.config import packs
     from exporter.core.diagnosis.records import rfc3339
     from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_locations
-    from exporter.fleet.input.journals import load
+    from exporter.fleet.input.journals import journals, observations
     from exporter.fleet.observations import Window
     from exporter.fleet.results import stored_findings
     from exporter.fleet.results.terminal import text
     from exporter.fleet.results.to_json import to_json
+    from exporter.fleet.review.from_counts import fill_from_counts
+    from exporter.fleet.review.lost_hours import lost_hours
     from exporter.fleet.statistics.correlation import correlate, remember
 
     now = time.time()
     start, end = moment("--start", options.start), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
-    if options.prometheus:
-        stop = end if end is not None else now
-        loaded = fleet_options.history(options, Window(start=start if start is not None else stop - span, end=stop))
-    else:
-        loaded = load(Path(options.journal), now=now, start=start, end=end, span=span)
+    with duckdb.connect() if options.prometheus else journals(Path(options.journal), now=max(now, end or now)) as db:
+        if options.prometheus:
+            stop = end if end is not None else now
+            loaded = fleet_options.history(options, Window(start=start if start is not None else stop - span, end=stop))
+            fill_from_counts(db, loaded.observed)
+        else:
+            loaded = observations(db, start=start, end=end, span=span)
+        lost = lost_hours(db, loaded.window, fleet_options.lost_config(options))
     if loaded.window.end <= loaded.window.start:
         raise flags.UsageError(f"--start: is not before the end, {rfc3339(loaded.window.end)}")
     catalogue = packs.load(flags.pack_folders(options))
@@ -79,9 +87,9 @@ def run(options: argparse.Namespace) -> int:
         stored_findings.write(findings_file, remember(correlation, remembered))
     color = not options.output and has_color(sys.stdout)
     report = (
-        json.dumps(to_json(correlation), indent=1) + "\n"
+        json.dumps(to_json(correlation, lost.to_json() if lost else None), indent=1) + "\n"
         if options.format == "json"
-        else text(correlation, color=color)
+        else text(correlation, lost=lost.sentence if lost and lost.hours else "", color=color)
     )
     if options.output:
         Path(options.output).write_text(report, encoding="utf-8")

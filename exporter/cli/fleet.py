@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(source, "--prometheus", metavar="URL", help="Prometheus, Thanos, Mimir or VictoriaMetrics")
     fleet_options.add_prometheus(parser)
     fleet_options.add_location_facts(parser)
+    fleet_options.add_lost(parser)
     fleet_options.add_pull(parser)
     flags.add(
         parser,
@@ -138,7 +139,7 @@ def _loader(options: argparse.Namespace) -> Callable[[], FleetConfig]:
 def _with_flags(config: FleetConfig, options: argparse.Namespace) -> FleetConfig:
     from exporter.config.fleet import PrometheusConfig
 
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"lost": fleet_options.lost_config(options, config.lost)}
     prometheus: dict[str, Any] = {
         name: Path(value).absolute() if name.endswith("_file") else value
         for name in PrometheusConfig.model_fields

@@ -10,6 +10,7 @@ from exporter.cli import options as flags
 from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:
+    from exporter.config.fleet import LostConfig
     from exporter.config.pull import PullConfig
     from exporter.fleet.input.prometheus_api import Api
     from exporter.fleet.observations import LoadedWindow, Window
@@ -47,6 +48,31 @@ def add_location_facts(parser: argparse.ArgumentParser) -> None:
         parser, "--places", action="append", metavar="GLOB",
         help="facts that are places, beside rack, row, cage and the like, such as 'u_*'; may be given again",
     )  # fmt: skip
+
+
+def add_lost(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for the GPU-hours of crashed jobs."""
+    for name, metavar, help_text in (
+        ("assumed-hours", "1", "that a crash costs each GPU of a job whose start is not known; default: 1"),
+        ("price", "2.5", "of a GPU-hour; without it, no costs are shown"),
+        ("currency", "EUR", "of the price"),
+    ):
+        flags.add(parser, f"--lost.{name}", metavar=metavar, help=help_text)
+
+
+def lost_config(options: argparse.Namespace, base: LostConfig | None = None) -> LostConfig:
+    """The section `lost` with values from the flags. Raises UsageError."""
+    from pydantic import ValidationError
+
+    from exporter.config.fleet import LostConfig
+
+    given = {name: value for name in LostConfig.model_fields if (value := getattr(options, f"lost_{name}")) is not None}
+    try:
+        return LostConfig.model_validate({**(base.model_dump() if base else {}), **given})
+    except ValidationError as errors:
+        first = errors.errors()[0]
+        name = str(first["loc"][0]).replace("_", "-")
+        raise flags.UsageError(f"--lost.{name}: {first['msg']}") from None
 
 
 def history(options: argparse.Namespace, window: Window) -> LoadedWindow:

@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--alerts.selector", metavar="MATCHERS", help="which alerts count; default: all of Gpufault")
     fleet_options.add_prometheus(parser)
     fleet_options.add_location_facts(parser)
+    fleet_options.add_lost(parser)
     parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
     parser.add_argument(
@@ -82,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.results import stored_findings
     from exporter.fleet.results.to_json import to_json
     from exporter.fleet.review.from_counts import NOTE, fill_from_counts
+    from exporter.fleet.review.lost_hours import lost_hours
     from exporter.fleet.review.review_contents import titles_of
     from exporter.fleet.review.window_review import review_of
     from exporter.fleet.statistics.correlation import correlate, remember
@@ -108,11 +110,14 @@ def run(options: argparse.Namespace) -> int:
         if correlated is not None:
             earlier = remember(correlated, remembered)
             remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-        correlation = to_json(correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue)))
+        config = fleet_options.lost_config(options)
+        lost = lost_hours(db, loaded.window, config)
+        result = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
+        correlation = to_json(result, lost.to_json() if lost else None)
         titles = titles_of(catalogue)
-        review = review_of(db, loaded.window, correlation, titles, compare=options.compare == "previous")
+        review = review_of(db, loaded.window, correlation, titles, compare=options.compare == "previous", lost=config)
         if correlated is not None and review.before is not None:
-            before = review_of(db, review.before, to_json(correlated), titles, compare=False)
+            before = review_of(db, review.before, to_json(correlated), titles, compare=False, lost=config)
             review = replace(review, actions=carried_over(review, before))
         if options.prometheus:
             review = replace(review, alerts=_alerts(options, db, loaded.window))

@@ -63,6 +63,16 @@ class FleetLimitsConfig(Section):
     )
 
 
+class LostConfig(Section):
+    """What the GPU-hours of crashed jobs cost."""
+
+    assumed_hours: float = Field(
+        default=1.0, ge=0, le=1000, description="that a crash costs each GPU of a job whose start is not known"
+    )
+    price: float | None = Field(default=None, ge=0, description="of a GPU-hour; null: no costs are shown")
+    currency: str = Field(default="", max_length=8, description="of the price, such as EUR")
+
+
 class FleetConfig(Section):
     """All settings of the fleet service's file, with their defaults."""
 
@@ -82,6 +92,7 @@ class FleetConfig(Section):
     refresh: RefreshConfig = RefreshConfig()
     store: StoreConfig = StoreConfig()
     signatures: FleetSignaturesConfig = FleetSignaturesConfig()
+    lost: LostConfig = LostConfig()
     limits: FleetLimitsConfig = FleetLimitsConfig()
 
     @model_validator(mode="after")

@@ -135,8 +135,8 @@ def test_a_refresh_is_asked_for_all_that_the_file_says(tmp_path: Path) -> None:
 
     assert asked == [
         "--prometheus=https://p:9090", "--format=json", f"--output={tmp_path}/out.json", "--window=172800s",
-        f"--findings.file={tmp_path}/f.json", f"--signatures.dir={tmp_path}", "--prometheus.node-label=node",
-        "--prometheus.tenant=t", "--prometheus.ca-file=/ca",
+        f"--findings.file={tmp_path}/f.json", f"--signatures.dir={tmp_path}", "--lost.assumed-hours=1.0",
+        "--lost.currency=", "--prometheus.node-label=node", "--prometheus.tenant=t", "--prometheus.ca-file=/ca",
     ]  # fmt: skip
 
 

@@ -127,7 +127,9 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "nodes_crashed": totals.nodes_crashed,
         "jobs": totals.jobs,
         "without_cause": totals.without_cause,
-        "lost_gpu_hours": totals.lost_gpu_hours,
+        "lost_gpu_hours": totals.lost.hours if totals.lost else None,
+        "lost_gpu_hours_measured": totals.lost.measured if totals.lost else None,
+        "lost_cost": totals.lost.to_json()["cost"] if totals.lost else None,
         "exposure_hours": round(totals.hours, 4),
     }
 

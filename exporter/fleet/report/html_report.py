@@ -32,7 +32,7 @@ from exporter.fleet.report.wording import (
     stamp,
     times,
 )
-from exporter.fleet.results.labels import LOST, NO_MODEL, UNITS, ratio, sure
+from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
 from exporter.fleet.review.event_timeline import duration
 from exporter.fleet.review.review_contents import AlertQuality, Review, Title, title_of
 from exporter.fleet.review.window_review import earlier
@@ -85,13 +85,9 @@ def _cards(review: Review) -> list[tuple[str, str, str, str]]:
         else f"nothing known of {earlier(review.window)}"
     )
     cards = [(f"{now.incidents:,}", "root incidents", note, tone)]
-    if now.lost_gpu_hours is not None:
-        was = (
-            f"{before.lost_gpu_hours:,.0f} in {earlier(review.window)}"
-            if before and before.lost_gpu_hours is not None
-            else ""
-        )
-        cards.append((f"{now.lost_gpu_hours:,.0f}", LOST, was, ""))
+    if now.lost is not None:
+        was = f"; {before.lost.hours:,.0f} in {earlier(review.window)}" if before and before.lost else ""
+        cards.append((f"{now.lost.hours:,.0f}", "GPU-hours lost", f"{now.lost.note}{was}", ""))
     else:
         was = f"{before.jobs:,} in {earlier(review.window)}" if before else ""
         cards.append((f"{now.jobs:,}", "jobs hit", was, ""))

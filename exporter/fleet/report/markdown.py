@@ -113,8 +113,8 @@ def _totals(review: Review) -> list[str]:
     if not now.incidents:
         return ends
     parts = [counted(now.jobs, "job") + " hit"] if now.jobs else []
-    if now.lost_gpu_hours is not None:
-        parts.append(f"{now.lost_gpu_hours:,.0f} GPU-hours lost (1 for each GPU and crash, assumed)")
+    if now.lost is not None:
+        parts.append(now.lost.sentence)
     if review.change is not None:
         parts.append(f"rate {rate_of(review.change)} against {earlier(review.window)} ({interval_of(review.change)})")
     parts.append(f"cause unknown for {100 * now.without_cause / now.incidents:.0f}%")

@@ -15,7 +15,6 @@ UNITS = {  # of `exposure` in a result's window
     "assumed_hours": "hours, assumed (no heartbeats)",
 }
 
-LOST = "GPU-hours lost, assuming 1 for each GPU of a crashed job"
 NO_MODEL = "nodes without a known GPU"
 
 

@@ -13,7 +13,6 @@ from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, expec
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
-    LOST_HOURS,
     Beginning,
     Correlation,
     Detectable,
@@ -40,8 +39,8 @@ NAMED_SHARE = 0.005  # of a finding's crashes: a user or job with less is not na
 ALTERNATIVES = 4  # facts named of a group
 
 
-def text(correlation: Correlation, *, color: bool = False) -> str:
-    """The result as text for a terminal; ends with a newline."""
+def text(correlation: Correlation, *, lost: str = "", color: bool = False) -> str:
+    """The result as text for a terminal; ends with a newline. lost: a sentence about the GPU-hours of crashed jobs."""
     paint = _Paint(color)
     parts = [_head(correlation, paint)]
     for number, finding in enumerate(correlation.findings, 1):
@@ -62,7 +61,7 @@ def text(correlation: Correlation, *, color: bool = False) -> str:
             "Unusually bad nodes: far worse than nodes of the same configuration", map(_outlier_node, correlation.outlier_nodes)
         ),
         _section("Not enough data", map(_not_enough, sorted(correlation.not_enough_data, key=lambda n: -n.crashes))),
-        _reliability(correlation),
+        _reliability(correlation, lost),
     ]  # fmt: skip
     return "\n".join(part for part in parts if part)
 
@@ -314,7 +313,7 @@ def _not_enough(n: NotEnough) -> str:
     return f"{n.signature}: {counted(n.crashes, 'crashed node')}, {n.message}{lead}"
 
 
-def _reliability(correlation: Correlation) -> str:
+def _reliability(correlation: Correlation, lost: str) -> str:
     lines = []
     for r in correlation.reliability:
         between = (
@@ -323,9 +322,8 @@ def _reliability(correlation: Correlation) -> str:
         rate = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
         model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
         lines += _wrap(f"- {model}: {rate}", "  ", "    ")
-    if correlation.lost_gpu_hours:
-        lost = f"- {correlation.lost_gpu_hours:,.0f} GPU-hours lost, at {LOST_HOURS:g} h for each GPU of a crashed job"
-        lines += _wrap(lost, "  ", "    ")
+    if lost:
+        lines += _wrap(f"- {lost}", "  ", "    ")
     return "\n".join(["Reliability", *lines]) + "\n" if lines else ""
 
 

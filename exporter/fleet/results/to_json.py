@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.observations import Window
 from exporter.fleet.statistics.findings import (
-    LOST_HOURS,
     Beginning,
     Confirmation,
     Correlation,
@@ -26,8 +26,11 @@ from exporter.fleet.statistics.findings import (
 from exporter.fleet.statistics.ratio import Ratio
 
 
-def to_json(correlation: Correlation) -> dict[str, Any]:
-    """The result as a JSON object. Infinite numbers (a ratio if no other node crashed) are null."""
+def to_json(correlation: Correlation, lost: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The result as a JSON object. Infinite numbers (a ratio if no other node crashed) are null.
+
+    lost: the GPU-hours of crashed jobs.
+    """
     c = correlation
     return {
         "window": {**_window(c.window), **_fields(c, "exposure", "exposure_hours")},
@@ -50,9 +53,7 @@ def to_json(correlation: Correlation) -> dict[str, Any]:
         "beginnings": [_beginning(beginning) for beginning in c.beginnings],
         "changes": [_change(finding, finding.rollout) for finding in c.findings if finding.rollout],
         "reliability": [_reliability(model) for model in c.reliability],
-        "lost_gpu_hours": None
-        if c.lost_gpu_hours is None
-        else {"hours": _number(c.lost_gpu_hours), "assumed_hours_per_gpu_and_crash": LOST_HOURS},
+        "lost_gpu_hours": lost,
     }
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 
-from exporter.fleet.history.schema import fact_pointer
+from exporter.fleet.history.schema import ROOTS, fact_pointer
 from exporter.fleet.observations import Window
-from exporter.fleet.review.queries import DAY, ROOTS
+from exporter.fleet.review.queries import DAY
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 BEFORE, AFTER = 8, 5  # steps shown at most

@@ -10,11 +10,11 @@ import numpy as np
 
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
-from exporter.fleet.history.schema import CAUSE, IS_ROOT, IS_UNKNOWN
+from exporter.fleet.history.schema import ROOTS
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
+from exporter.fleet.review.lost_hours import LostHours
 from exporter.fleet.review.review_contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
-from exporter.fleet.statistics.findings import LOST_HOURS
 from exporter.fleet.statistics.origins import origins
 
 DAY = 86400.0
@@ -24,22 +24,8 @@ DEATH_BEFORE, DEATH_AFTER = DAY, 600.0  # seconds around a job's end in which an
 MAX_UNRECOGNISED = 20_000  # records read for clusters; what is beyond is the oldest
 MAX_BINS = 45
 
-ROOTS = f"""
-roots AS (SELECT *, {IS_UNKNOWN} AS unexplained, if(unexplained, 'signature', 'cause') AS kind, {CAUSE} AS key,
-    coalesce(verdict, 'unclear') AS fault FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT})
-"""
-GPUS = """
-gpus AS (SELECT node, arg_max(try_cast(facts ->> '$.gpu_count' AS INTEGER), time) AS gpus FROM facts
-    WHERE time < $end AND facts LIKE '%"gpu_count"%' GROUP BY node)
-"""
-HAS_GPUS = f"WITH {GPUS} SELECT count(*) FROM gpus"
-_LOST = (
-    "sum(coalesce(gpus, 1)) FROM (SELECT DISTINCT {keys} "
-    "coalesce(job, ' ' || node) AS job, node FROM roots) LEFT JOIN gpus USING (node)"
-)
 
-
-def totals(db: duckdb.DuckDBPyConnection, window: Window, exposure: str) -> Totals:
+def totals(db: duckdb.DuckDBPyConnection, window: Window, exposure: str, lost: LostHours | None) -> Totals:
     """Counts of one window."""
     count, nodes, jobs, unexplained = _row(
         db,
@@ -47,13 +33,9 @@ def totals(db: duckdb.DuckDBPyConnection, window: Window, exposure: str) -> Tota
         "count(*) FILTER (unexplained) FROM roots",
         window,
     )
-    has_gpus = _row(db, HAS_GPUS, window, start=False)[0] > 0
-    lost = None
-    if has_gpus:
-        lost = float(_row(db, f"WITH {ROOTS}, {GPUS} SELECT {_LOST.format(keys='')}", window)[0] or 0) * LOST_HOURS
     return Totals(
         incidents=count, origins=_origins(db, window), nodes_crashed=nodes, jobs=jobs, without_cause=unexplained,
-        lost_gpu_hours=lost, hours=hours(db, window, exposure),
+        lost=lost, hours=hours(db, window, exposure),
     )  # fmt: skip
 
 
@@ -74,15 +56,6 @@ def deaths(db: duckdb.DuckDBPyConnection, window: Window) -> Deaths | None:
     counts = dict(rows)
     counted = Deaths(explained=counts.get(0, 0), unrecognised=counts.get(1, 0), no_line=counts.get(2, 0))
     return counted if rows else None
-
-
-def lost_by_cause(db: duckdb.DuckDBPyConnection, window: Window) -> dict[tuple[str, str], float]:
-    """GPU-hours lost, by kind and id. A job that two causes hit counts for both."""
-    rows = db.execute(
-        f"WITH {ROOTS}, {GPUS} SELECT kind, key, {_LOST.format(keys='kind, key,')} GROUP BY kind, key",
-        {"start": window.start, "end": window.end},
-    ).fetchall()
-    return {(kind, key): float(lost) * LOST_HOURS for kind, key, lost in rows}
 
 
 def causes(
@@ -224,8 +197,7 @@ def _origins(db: duckdb.DuckDBPyConnection, window: Window) -> int:
     return len(origins(incidents).node)
 
 
-def _row(db: duckdb.DuckDBPyConnection, query: str, window: Window, *, start: bool = True) -> Sequence[int]:
-    asked = {"start": window.start, "end": window.end} if start else {"end": window.end}
-    row = db.execute(query, asked).fetchone()
+def _row(db: duckdb.DuckDBPyConnection, query: str, window: Window) -> Sequence[int]:
+    row = db.execute(query, {"start": window.start, "end": window.end}).fetchone()
     assert row is not None
     return row

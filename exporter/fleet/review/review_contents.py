@@ -8,6 +8,7 @@ from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.fleet.observations import Window
+from exporter.fleet.review.lost_hours import LostHours
 from exporter.fleet.statistics.ratio import Ratio
 
 
@@ -22,14 +23,14 @@ class Title:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """One window. `origins`: a job's nodes count once. `lost_gpu_hours` is None where no node's GPUs are known."""
+    """One window. `origins`: a job's nodes count once. `lost` is None where no node's GPUs are known."""
 
     incidents: int
     origins: int
     nodes_crashed: int
     jobs: int
     without_cause: int
-    lost_gpu_hours: float | None
+    lost: LostHours | None
     hours: float  # of exposure, as `Review.exposure` names it
 
 

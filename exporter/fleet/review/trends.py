@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import duckdb
 import numpy as np
 
+from exporter.fleet.history.schema import ROOTS
 from exporter.fleet.observations import Window
-from exporter.fleet.review.queries import DAY, ROOTS
+from exporter.fleet.review.queries import DAY
 from exporter.fleet.review.review_contents import Review
 from exporter.fleet.statistics.ratio import rate_ratio
 

@@ -9,20 +9,23 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from exporter.config.fleet import LostConfig
 from exporter.core.text.phrases import counted, printable
 from exporter.fleet.observations import Window
 from exporter.fleet.results.labels import clipped, ratio
 from exporter.fleet.review import queries
+from exporter.fleet.review.lost_hours import lost_by_cause, lost_hours
 from exporter.fleet.review.review_contents import CauseRow, Novelty, Review, Title, Totals, title_of
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 WINDOWS = 8  # of a trend
+NOTHING_GIVEN = LostConfig()
 QUIET_WINDOWS = 2  # without a signature, after which it is said to be back
 
 
 def review_of(
     db: duckdb.DuckDBPyConnection, window: Window, correlation: Mapping[str, Any] | None, titles: Mapping[str, Title],
-    *, compare: bool = True,
+    *, compare: bool = True, lost: LostConfig = NOTHING_GIVEN,
 ) -> Review:  # fmt: skip
     """Everything on the first page. correlation: the correlator's JSON of this window, if there is one.
 
@@ -34,10 +37,10 @@ def review_of(
     reaches = begin is not None and begin <= before.start + queries.REACH * span
     compared = before if compare and reaches else None
     exposure = queries.exposure_of(db, Window(start=before.start if compared else window.start, end=window.end))
-    now = queries.totals(db, window, exposure)
-    then = queries.totals(db, compared, exposure) if compared else None
+    now = queries.totals(db, window, exposure, lost_hours(db, window, lost))
+    then = queries.totals(db, compared, exposure, lost_hours(db, compared, lost)) if compared else None
     odds = now.hours / then.hours if then and then.hours > 0 else 0.0
-    causes = _causes(db, window, begin, odds, titles)
+    causes = _causes(db, window, begin, odds, titles, lost)
     novelties = _novelties(db, window, titles) if reaches else ()
     nodes = queries.nodes_watched(db, window)
     change = _ratio(now.origins, then.origins, odds) if then else None
@@ -53,11 +56,16 @@ def review_of(
 
 
 def _causes(
-    db: duckdb.DuckDBPyConnection, window: Window, begin: float | None, odds: float, titles: Mapping[str, Title]
+    db: duckdb.DuckDBPyConnection,
+    window: Window,
+    begin: float | None,
+    odds: float,
+    titles: Mapping[str, Title],
+    config: LostConfig,
 ) -> tuple[CauseRow, ...]:
     """This window's causes, the most frequent first; then those of the window before that are gone."""
     span = window.end - window.start
-    lost = queries.lost_by_cause(db, window) if _has_gpus(db, window) else None
+    lost = lost_by_cause(db, window, config)
     first = 0 if begin is None else max(int((window.end - begin) / span + queries.REACH), 1)
     out = []
     for kind, key, fault, nodes, jobs, counts in queries.causes(db, window, WINDOWS):
@@ -68,17 +76,12 @@ def _causes(
             CauseRow(
                 kind=kind, id=key, title=title.title, verdict=fault if fault != "unclear" else title.verdict,
                 remediation=title.remediation, incidents=counts[-1], nodes=nodes, jobs=jobs,
-                lost_gpu_hours=None if lost is None else lost.get((kind, key), 0.0),
+                lost_gpu_hours=None if lost is None else lost[kind, key].hours if counts[-1] else 0.0,
                 before=counts[-2] if odds else None, change=_ratio(counts[-1], counts[-2], odds) if odds else None,
                 trend=tuple(None if i < WINDOWS - first else n for i, n in enumerate(counts)),
             )
         )  # fmt: skip
     return tuple(out)
-
-
-def _has_gpus(db: duckdb.DuckDBPyConnection, window: Window) -> bool:
-    row = db.execute(queries.HAS_GPUS, {"end": window.end}).fetchone()
-    return bool(row and row[0])
 
 
 def _novelties(db: duckdb.DuckDBPyConnection, window: Window, titles: Mapping[str, Title]) -> tuple[Novelty, ...]:

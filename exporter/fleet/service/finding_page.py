@@ -11,12 +11,11 @@ from starlette.responses import Response
 
 from exporter.fleet.charts.intervals import Interval, forest
 from exporter.fleet.charts.intervals import event_study as drawn
-from exporter.fleet.history.schema import fact_pointer
+from exporter.fleet.history.schema import ROOTS, fact_pointer
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import step_of
 from exporter.fleet.results.labels import clipped, expected_count, finding_id, ratio
 from exporter.fleet.review.event_study import event_study
-from exporter.fleet.review.queries import ROOTS
 from exporter.fleet.service.finding_list import (
     STATUS,
     because,

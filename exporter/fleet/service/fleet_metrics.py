@@ -56,7 +56,7 @@ METRICS: dict[str, Metric] = {
     "gpufault_fleet_incidents": Metric("gauge", (), "Root incidents in the window."),
     "gpufault_fleet_exposure_hours": Metric("gauge", ("unit",), "Exposure in the window, and what it is counted in."),
     "gpufault_fleet_lost_gpu_hours": Metric(
-        "gauge", (), "GPU-hours that crashed jobs lost in the window, assuming 1 for each GPU of a job."
+        "gauge", (), "GPU-hours of jobs that crashed in the window: their run times, else `lost.assumed_hours` for each GPU."
     ),
     "gpufault_fleet_window_start_timestamp_seconds": Metric("gauge", (), "Where the window begins."),
     "gpufault_fleet_window_end_timestamp_seconds": Metric(

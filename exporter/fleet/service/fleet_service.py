@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 
 from exporter import __version__
-from exporter.config.fleet import DAY, FleetConfig
+from exporter.config.fleet import DAY, FleetConfig, LostConfig
 from exporter.fleet.history.journal_files import NothingToRead, check_folder
 from exporter.fleet.history.store import Store
 from exporter.fleet.pull.puller import Puller
@@ -98,6 +98,11 @@ class FleetService:
     def source(self) -> str:
         """What is read, for people."""
         return self._config.source
+
+    @property
+    def lost(self) -> LostConfig:
+        """What the GPU-hours of crashed jobs cost."""
+        return self._config.lost
 
     @property
     def window(self) -> float:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from exporter import __version__
+from exporter.config.fleet import LostConfig
 from exporter.core.diagnosis.records import line
 from exporter.fleet.history.store import Store
 from exporter.fleet.service import api
@@ -56,6 +57,10 @@ class FleetView(ServiceView, Protocol):
     @property
     def titles(self) -> Titles:
         """Titles and explanations of the catalogue."""
+
+    @property
+    def lost(self) -> LostConfig:
+        """What the GPU-hours of crashed jobs cost."""
 
     @property
     def window(self) -> float:

@@ -15,7 +15,6 @@ from exporter.fleet.charts.over_time import small_bar, sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import most_at_risk
-from exporter.fleet.results.labels import LOST
 from exporter.fleet.review.review_contents import CauseRow, Review
 from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.window_review import review_of
@@ -52,7 +51,8 @@ def overview(frame: Frame) -> Response:
         return frame.page("empty.html", "No record of any node yet", source=frame.view.source)
     with store.cursor() as cursor:
         now = review_of(
-            cursor, Window(start=frame.start, end=frame.end), _of_window(frame, result), frame.view.titles.plain
+            cursor, Window(start=frame.start, end=frame.end), _of_window(frame, result), frame.view.titles.plain,
+            lost=frame.view.lost,
         )  # fmt: skip
         shown = Window(start=now.over_time.edges[0], end=now.over_time.edges[-1])
         over_time = trends(cursor, shown, TREND_POINTS)
@@ -136,21 +136,19 @@ def _tiles(
     share = totals.without_cause / totals.incidents if totals.incidents else None
     at_risk, because = most_at_risk(correlation) or (0, "no finding with nodes that have not crashed")
     recent = sums(changes)
-    lost = totals.lost_gpu_hours
+    lost = totals.lost
     changed_by = _change(*recent, unit)
     tone = tone_of(*recent)
-    second = (
-        _tile(LOST, lost, before.lost_gpu_hours if before else None, "/causes", unit, tone)
-        if lost is not None
-        else _tile(
-            "nodes with root incidents",
-            totals.nodes_crashed,
-            before.nodes_crashed if before else None,
-            "/nodes",
-            unit,
-            tone,
+    if lost is not None:
+        second = Tile(figure=count(lost.hours), what="GPU-hours lost", change=lost.note, path="/causes", tone="dim")
+    else:
+        changed_nodes = (
+            _change(totals.nodes_crashed, before.nodes_crashed, unit) if before else "no window before to compare with"
         )
-    )
+        second = Tile(
+            figure=count(totals.nodes_crashed), what="nodes with root incidents", change=changed_nodes, path="/nodes",
+            tone=tone if before else "dim",
+        )  # fmt: skip
     return [
         Tile(figure=count(totals.incidents), what="root incidents", change=changed_by, path="/incidents", tone=tone),
         second,
@@ -159,11 +157,6 @@ def _tiles(
         Tile(figure=count(at_risk) if correlation else "–", what="nodes at risk, not affected yet",
              change=because if correlation else "not known yet", tone="dim", path="/findings"),
     ]  # fmt: skip
-
-
-def _tile(what: str, value: float, before: float | None, path: str, unit: str, tone: str) -> Tile:
-    changed_by = "no window before to compare with" if before is None else _change(value, before, unit)
-    return Tile(figure=count(value), what=what, change=changed_by, tone="dim" if before is None else tone, path=path)
 
 
 def _change(value: float, before: float, unit: str) -> str:
@@ -185,7 +178,7 @@ def _causes(
             link(frame.to, "causes", cause.id, cause.title), tag(cause.verdict), bar(cause.incidents, largest, cause.verdict),
             changed(pair), number(cause.nodes),
         ]  # fmt: skip
-        if now.totals.lost_gpu_hours is not None:
+        if now.totals.lost is not None:
             cells.append(number(cause.lost_gpu_hours))
         trend = sparkline(
             f"Root incidents of {clip(cause.title)} over time", points, verdict=cause.verdict, width=SPARK
@@ -193,7 +186,7 @@ def _causes(
         return [*cells, picture(trend, points[-1] if points else None)]
 
     heads = ["Cause", "Whose", "Root incidents", "Change", "Nodes"]
-    heads += ["GPU-hours"] if now.totals.lost_gpu_hours is not None else []
+    heads += ["GPU-hours"] if now.totals.lost is not None else []
     more = Markup('<a href="{}">all {} causes</a>').format(frame.link("/causes"), count(len(rows)))
     return frame.table(
         "causes", "Why jobs crashed", [*heads, "Trend"], map(row, rows[:SHOWN]), more=more, width="larger",

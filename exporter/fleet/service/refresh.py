@@ -100,6 +100,8 @@ def arguments(config: FleetConfig, findings_file: Path, output: Path, journal: P
         f"--signatures.dir={folder}" for folder in config.signatures.dirs if folder.exists()
     ]  # or later, as a node
     asked += [f"--places={glob}" for glob in config.places]
+    lost = config.lost.model_dump(exclude_none=True)
+    asked += [f"--lost.{name.replace('_', '-')}={value}" for name, value in lost.items()]
     if journal or config.journal:
         return [f"--journal={journal or config.journal}", *asked]
     assert config.prometheus is not None  # the command line refuses a service without a source

@@ -27,7 +27,7 @@ from exporter.fleet.statistics.findings import (
 from exporter.fleet.statistics.node_lists import nodes_at_risk, outlier_nodes
 from exporter.fleet.statistics.power import not_enough_data
 from exporter.fleet.statistics.prepare import Prepared, prepare
-from exporter.fleet.statistics.rates import incident_rates, lost_gpu_hours, reliability, trend
+from exporter.fleet.statistics.rates import incident_rates, reliability, trend
 from exporter.fleet.statistics.ratio import Prior, Ratio, fit_mixture
 from exporter.fleet.statistics.rollouts import rollout_findings, rollouts
 from exporter.fleet.statistics.workload import workload_shares
@@ -85,7 +85,6 @@ def correlate(
         reliability=reliability(prepared),
         rollouts=seen,
         beginnings=beginnings(prepared),
-        lost_gpu_hours=lost_gpu_hours(prepared),
     )
 
 

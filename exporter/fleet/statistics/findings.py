@@ -12,9 +12,6 @@ from exporter.fleet.statistics.ratio import Ratio
 Status = Literal["candidate", "confirmed"]
 Direction = Literal["more", "fewer"]
 
-# What one crashed job loses: half of the hour between two checkpoints, and half an hour until it runs again.
-LOST_HOURS = 1.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactValue:
@@ -302,7 +299,6 @@ class Correlation:
     reliability: tuple[Reliability, ...]
     rollouts: tuple[Rollout, ...]
     beginnings: tuple[Beginning, ...]
-    lost_gpu_hours: float | None
 
     def about(self, rollout: Rollout) -> tuple[int, ...]:
         """The places of the findings about a rollout; the first finding is 1."""

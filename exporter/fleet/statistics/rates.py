@@ -17,7 +17,7 @@ from scipy import stats
 from exporter.fleet.observations import Bools, Floats, Ints
 from exporter.fleet.statistics import continuous, exposure, screen
 from exporter.fleet.statistics.design import Value
-from exporter.fleet.statistics.findings import LOST_HOURS, IncidentRates, Reliability, TrendPart
+from exporter.fleet.statistics.findings import IncidentRates, Reliability, TrendPart
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import Ratio
 
@@ -133,18 +133,6 @@ def interval(count: int, hours: float) -> tuple[float, float]:
     most = stats.chi2.isf(tail, 2 * count + 2) / 2
     least = stats.chi2.isf(1 - tail, 2 * count) / 2 if count else 0.0
     return float(hours / most), float(hours / least) if least else np.inf
-
-
-def lost_gpu_hours(prepared: Prepared) -> float | None:
-    """GPU-hours lost to crashed jobs; None where neither GPUs nor jobs are known."""
-    if "gpu_count" not in prepared.observed.facts.names:
-        return None
-    incidents = prepared.incidents
-    per_node = np.zeros(len(prepared.observed.nodes))
-    per_node[prepared.design.states.node] = _gpus(prepared)
-    key = np.where(incidents.job >= 0, incidents.job, -1 - incidents.node)  # without a job, the node stands for it
-    pairs = np.unique(np.stack([key, incidents.node]), axis=1) if len(key) else np.zeros((2, 0), dtype=np.int64)
-    return float(per_node[pairs[1]].sum() * LOST_HOURS)
 
 
 def _gpus(prepared: Prepared) -> Floats:

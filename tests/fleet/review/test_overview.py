@@ -35,7 +35,8 @@ def test_a_cause_is_counted_with_its_nodes_jobs_and_hours(tmp_path: Path) -> Non
     assert (row.incidents, row.nodes, row.jobs, row.before, row.lost_gpu_hours) == (3, 2, 2, 1, 24.0)
     assert row.trend == (None, None, None, None, 0, 0, 1, 3)
     assert (found.totals.incidents, found.totals.origins, found.totals.nodes_crashed) == (3, 2, 2)
-    assert found.totals.lost_gpu_hours == 24.0
+    assert found.totals.lost is not None
+    assert found.totals.lost.hours == 24.0
     assert found.nodes == 3
 
 

@@ -19,6 +19,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from exporter.config import packs
+from exporter.config.fleet import LostConfig
 from exporter.core.text.phrases import printable
 from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
@@ -50,7 +51,7 @@ class View:
     def __init__(self, store: Store | None, fleet_status: FleetStatus) -> None:
         self.store, self.fleet_status = store, fleet_status
         self.titles = Titles(packs.load())
-        self.window, self.source = 7 * 86400.0, "journals below /j"
+        self.window, self.source, self.lost = 7 * 86400.0, "journals below /j", LostConfig()
 
     def snapshot(self) -> MetricsSnapshot:
         return MetricsSnapshot(())
