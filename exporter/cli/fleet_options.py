@@ -52,12 +52,12 @@ def add_location_facts(parser: argparse.ArgumentParser) -> None:
 
 def add_lost(parser: argparse.ArgumentParser) -> None:
     """Add the flags for the GPU-hours of crashed jobs."""
-    for name, metavar, help_text in (
-        ("assumed-hours", "1", "that a crash costs each GPU of a job whose start is not known; default: 1"),
-        ("price", "2.5", "of a GPU-hour; without it, no costs are shown"),
-        ("currency", "EUR", "of the price"),
-    ):
-        flags.add(parser, f"--lost.{name}", metavar=metavar, help=help_text)
+    for name, type_, metavar, help_text in (
+        ("assumed-hours", float, "1", "that a crash costs each GPU of a job whose start is not known; default: 1"),
+        ("price", float, "2.5", "of a GPU-hour; without it, no costs are shown"),
+        ("currency", str, "EUR", "of the price"),
+    ):  # fmt: skip
+        flags.add(parser, f"--lost.{name}", type=type_, metavar=metavar, help=help_text)
 
 
 def lost_config(options: argparse.Namespace, base: LostConfig | None = None) -> LostConfig:

@@ -69,7 +69,7 @@ class LostConfig(Section):
     assumed_hours: float = Field(
         default=1.0, ge=0, le=1000, description="that a crash costs each GPU of a job whose start is not known"
     )
-    price: float | None = Field(default=None, ge=0, description="of a GPU-hour; null: no costs are shown")
+    price: float | None = Field(default=None, ge=0, le=1e9, description="of a GPU-hour; null: no costs are shown")
     currency: str = Field(default="", max_length=8, description="of the price, such as EUR")
 
 

@@ -33,9 +33,16 @@ from exporter.fleet.history.watched import roll_up_all
 IS_ROOT = f"role = 'root' AND root_cause IS DISTINCT FROM '{PEER_FAILURE}'"
 IS_UNKNOWN = "coalesce(root_cause, 'unknown') = 'unknown'"
 CAUSE = f"CASE WHEN {IS_UNKNOWN} THEN signature ELSE root_cause END"
+ROLE = f"CASE WHEN role = 'root' AND NOT ({IS_ROOT}) THEN 'cascade' ELSE role END"  # a peer's failure is a consequence
 ROOTS = f"""
 roots AS (SELECT *, {IS_UNKNOWN} AS unexplained, if(unexplained, 'signature', 'cause') AS kind, {CAUSE} AS key,
     coalesce(verdict, 'unclear') AS fault FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT})
+"""
+# Every node of a window; without any heartbeats a node that has written its facts is one, too.
+NODES = f"""
+SELECT node FROM watched_days WHERE {watched.IN_WINDOW}
+UNION SELECT node FROM incidents WHERE time >= $start AND time < $end
+UNION SELECT node FROM facts WHERE time < $end AND NOT EXISTS (FROM watched_days WHERE {watched.IN_WINDOW})
 """
 VERSION = 4  # 2: watched_days; 3: starts of jobs, faults and boots; 4: checked records, and when rows came
 MEMORY = "1GB"  # of DuckDB, half of what the chart allows the service; it spills to disk beyond

@@ -10,7 +10,7 @@ import numpy as np
 
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
-from exporter.fleet.history.schema import ROOTS
+from exporter.fleet.history.schema import NODES, ROOTS
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
 from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
 from exporter.fleet.review.lost_hours import LostHours
@@ -134,14 +134,8 @@ def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[Unrecog
 
 
 def nodes_watched(db: duckdb.DuckDBPyConnection, window: Window) -> int:
-    """Nodes with a heartbeat, or without any heartbeats, nodes with an incident or facts."""
-    by_beat = _row(db, f"SELECT count(DISTINCT node) FROM watched_days WHERE {IN_WINDOW}", window)[0]
-    if by_beat:
-        return int(by_beat)
-    other = (
-        "SELECT node FROM incidents WHERE time >= $start AND time < $end UNION SELECT node FROM facts WHERE time < $end"
-    )
-    return int(_row(db, f"SELECT count(DISTINCT node) FROM ({other})", window)[0])
+    """How many nodes the window has."""
+    return int(_row(db, f"SELECT count(*) FROM ({NODES})", window)[0])
 
 
 def silent_nodes(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[SilentNode, ...]:

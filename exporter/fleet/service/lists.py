@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter.core.model import ACTION_WORDS
 from exporter.fleet.history import watched
-from exporter.fleet.history.schema import CAUSE, IS_ROOT, fact_pointer
+from exporter.fleet.history.schema import CAUSE, IS_ROOT, NODES, ROLE, fact_pointer
 from exporter.fleet.history.store import Store
 from exporter.fleet.review import event_timeline
 from exporter.fleet.review.event_timeline import CLEARED_BY, OUTCOMES
@@ -56,8 +56,8 @@ LISTS: Mapping[str, ListDefinition] = {
     "incidents": ListDefinition(
         title="Incidents",
         note="Crashes in jobs' and kernels' logs; a consequence is a crash that another one caused",
-        sql=f"""SELECT id, time, {CAUSE} AS cause, signature, root_cause, verdict, role, node, gpu, job, job_user AS user,
-            caused_by, text FROM incidents WHERE {_IN}""",
+        sql=f"""SELECT id, time, {CAUSE} AS cause, signature, root_cause, verdict, {ROLE} AS role, node, gpu, job,
+            job_user AS user, caused_by, text FROM incidents WHERE {_IN}""",
         columns=_columns(
             ("time", "Time (UTC)", "time"), ("id", "Incident", "incident"), ("cause", "Cause", "cause"),
             ("verdict", "Whose", "verdict"), ("role", "Role"), ("node", "Node", "node"), ("gpu", "GPU"),
@@ -98,7 +98,8 @@ LISTS: Mapping[str, ListDefinition] = {
                     SELECT node, hours * {watched.SHARE} AS hours, least(last, $end) AS seen
                     FROM watched_days WHERE {watched.IN_WINDOW}
                     UNION ALL SELECT node, 0, time FROM incidents WHERE {_IN}
-                    UNION ALL SELECT node, 0, time FROM facts WHERE time < $end) GROUP BY node)
+                    UNION ALL SELECT node, 0, time FROM facts WHERE time < $end)
+                WHERE node IN ({NODES}) GROUP BY node)
             LEFT JOIN (SELECT node, count(*) AS incidents, count(DISTINCT {CAUSE}) AS causes, max(time) AS last_incident
                 FROM incidents WHERE {_IN} AND {IS_ROOT} GROUP BY node) USING (node)
             LEFT JOIN (SELECT node, max_by(facts, time) AS facts FROM facts WHERE time < $end GROUP BY node) USING (node)""",
@@ -115,12 +116,12 @@ LISTS: Mapping[str, ListDefinition] = {
         title="Jobs that crashed",
         note="Each with the cause of its first root incident",
         sql=f"""SELECT job, max(job_user) AS user, max(account) AS account, count(*) AS incidents,
-            count(DISTINCT node) AS nodes, min_by({CAUSE}, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS cause,
-            min_by(verdict, time + CASE WHEN role = 'root' THEN 0 ELSE 1e9 END) AS verdict, min(time) AS first_seen,
-            max(time) AS last_seen FROM incidents WHERE {_IN} AND job IS NOT NULL GROUP BY job""",
+            count(DISTINCT node) AS nodes, min_by({CAUSE}, time) AS cause, min_by(verdict, time) AS verdict,
+            min(time) AS first_seen, max(time) AS last_seen
+            FROM incidents WHERE {_IN} AND {IS_ROOT} AND job IS NOT NULL GROUP BY job""",
         columns=_columns(
             ("job", "Job", "job"), ("user", "User"), ("account", "Account"), ("cause", "Cause", "cause"),
-            ("verdict", "Whose", "verdict"), ("incidents", "Incidents", "number"), ("nodes", "Nodes", "number"),
+            ("verdict", "Whose", "verdict"), ("incidents", "Root incidents", "number"), ("nodes", "Nodes", "number"),
             ("first_seen", "First", "time"), ("last_seen", "Last", "time"),
         ),
         filters=("job", "user", "account", "cause", "verdict"),
@@ -132,8 +133,9 @@ LISTS: Mapping[str, ListDefinition] = {
         note="No signature matches them; similar lines are one row. Begin a signature with `gpufault signatures new`",
         sql=f"""SELECT coalesce(record ->> '$.captures.template', text, 'without a line') AS template,
             count(*) AS incidents, count(DISTINCT node) AS nodes, count(DISTINCT job) AS jobs, min(time) AS first_seen,
-            max(time) AS last_seen, max_by(id, time) AS id
-            FROM incidents WHERE {_IN} AND signature = 'unrecognised_crash' GROUP BY ALL""",
+            max(time) AS last_seen, max_by(id, time) AS id FROM incidents
+            WHERE {_IN} AND signature = 'unrecognised_crash' AND coalesce(role, '') != 'context'
+            GROUP BY template, record ->> '$.captures.kind', record ->> '$.captures.type'""",
         columns=_columns(
             ("template", "Line"), ("incidents", "Crashes", "number"), ("nodes", "Nodes", "number"),
             ("jobs", "Jobs", "number"), ("first_seen", "First", "time"), ("last_seen", "Last", "time"),

@@ -39,7 +39,7 @@ class Tile:
     what: str
     change: str
     tone: str
-    path: str
+    address: str
 
 
 def overview(frame: Frame) -> Response:
@@ -61,7 +61,7 @@ def overview(frame: Frame) -> Response:
     marks = tuple(mark for mark in rollout_marks(result) if mark.time >= shown.start)
     findings = list(correlation.get("findings", ()))
     return frame.page(
-        "overview.html", now.sentence, tiles=_tiles(now, correlation, changes, unit), sub=_seen(frame, now),
+        "overview.html", now.sentence, tiles=_tiles(frame, now, correlation, changes, unit), sub=_seen(frame, now),
         trend=both(lambda width: stacked_bars(
             "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
@@ -130,7 +130,7 @@ def _seen(frame: Frame, now: Review) -> Markup:
 
 
 def _tiles(
-    now: Review, correlation: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str
+    frame: Frame, now: Review, correlation: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str
 ) -> list[Tile]:
     totals, before = now.totals, now.totals_before
     share = totals.without_cause / totals.incidents if totals.incidents else None
@@ -139,23 +139,25 @@ def _tiles(
     lost = totals.lost
     changed_by = _change(*recent, unit)
     tone = tone_of(*recent)
+    causes, findings = frame.link("/causes"), frame.link("/findings")
     if lost is not None:
-        second = Tile(figure=count(lost.hours), what="GPU-hours lost", change=lost.note, path="/causes", tone="dim")
+        second = Tile(figure=count(lost.hours), what="GPU-hours lost", change=lost.note, address=causes, tone="dim")
     else:
         changed_nodes = (
             _change(totals.nodes_crashed, before.nodes_crashed, unit) if before else "no window before to compare with"
         )
         second = Tile(
-            figure=count(totals.nodes_crashed), what="nodes with root incidents", change=changed_nodes, path="/nodes",
-            tone=tone if before else "dim",
+            figure=count(totals.nodes_crashed), what="nodes with root incidents", change=changed_nodes,
+            address=frame.link("/nodes"), tone=tone if before else "dim",
         )  # fmt: skip
     return [
-        Tile(figure=count(totals.incidents), what="root incidents", change=changed_by, path="/incidents", tone=tone),
+        Tile(figure=count(totals.incidents), what="root incidents", change=changed_by,
+             address=frame.link("/incidents", role="root"), tone=tone),
         second,
-        Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause",
-             change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures", tone="dim", path="/causes"),
-        Tile(figure=count(at_risk) if correlation else "–", what="nodes at risk, not affected yet",
-             change=because if correlation else "not known yet", tone="dim", path="/findings"),
+        Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause", tone="dim", address=causes,
+             change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures"),
+        Tile(figure=count(at_risk) if correlation else "–", what="nodes at risk, not affected yet", tone="dim",
+             address=findings, change=because if correlation else "not known yet"),
     ]  # fmt: skip
 
 
