@@ -23,12 +23,13 @@ from exporter.fleet.service.finding_list import findings_page
 from exporter.fleet.service.finding_page import finding_page
 from exporter.fleet.service.frame import MENU, FleetView, Frame, MissingPage, json_answer, list_answer, list_page
 from exporter.fleet.service.html import STATIC
+from exporter.fleet.service.lists import LISTS
 from exporter.fleet.service.nodes import node_page, nodes_page
 from exporter.fleet.service.overview import overview
 from exporter.fleet.service.page_cache import RETRY_SECONDS, Busy, PageCache, PageState
 from exporter.fleet.service.quality import quality_page
 from exporter.fleet.service.refresh import FleetStatus
-from exporter.fleet.service.requests import BadRequest
+from exporter.fleet.service.requests import BadRequest, refuse_others
 from exporter.fleet.service.search import search_page
 from exporter.fleet.service.unknown_crashes import unknowns_page
 from exporter.web.routes import service_router
@@ -59,6 +60,10 @@ class AnyName(Convertor[str]):
 
     def to_string(self, value: str) -> str:
         return value
+
+
+LIST_PAGES = {f"/{name}" for name in LISTS if name != "unknowns"}  # they look at their parameters themselves
+OWN_PARAMETERS = {"/": ("by",), "/search": ("q",), "/nodes": ("at",)}
 
 
 def router(view: FleetView, telemetry_path: str) -> Router:
@@ -95,6 +100,8 @@ def router(view: FleetView, telemetry_path: str) -> Router:
             frame = Frame(request, view, telemetry_path, path)
             if view.store is None and request.scope["path"] in OF_RECORDS:
                 return frame.missing(f"{OF_RECORDS[path]} are not known from {view.source}", 200)
+            if path not in LIST_PAGES or "name" in request.path_params:
+                refuse_others(request, {"table", "format", *OWN_PARAMETERS.get(path, ())})
             return show(frame)
         except BadRequest as error:
             if "table" in request.query_params:

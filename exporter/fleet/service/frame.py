@@ -19,7 +19,17 @@ from exporter.fleet.service import api
 from exporter.fleet.service.html import POLICY, Titles, change, count, render, time_of
 from exporter.fleet.service.lists import LISTS, rows_of
 from exporter.fleet.service.refresh import FleetStatus
-from exporter.fleet.service.requests import DAY, WINDOWS, BadRequest, address, asked, filters_in, path_of, window_of
+from exporter.fleet.service.requests import (
+    DAY,
+    WINDOWS,
+    BadRequest,
+    address,
+    asked,
+    filters_in,
+    path_of,
+    window_in,
+    window_of,
+)
 from exporter.fleet.service.tables import PageTable, arranged, as_csv, as_json, tone_of
 from exporter.web.interface import ServiceView
 
@@ -105,7 +115,8 @@ class Frame:
         windows, span = self._windows()
         body = render(
             template, heading=heading, menu=MENU, current=self._current, path=path_of(self.request), windows=windows,
-            window=span, kept=filters_in(self.request), all_kept=_kept(self.request), titles=self.view.titles,
+            window=span, of_window=window_in(self.request),
+            kept=filters_in(self.request), all_kept=_kept(self.request), titles=self.view.titles,
             link=self.link, change=change, tone_of=tone_of, here=self.here, banners=self.banners(), footer=self._footer(),
             shown_window=_days(self.start, self.end), telemetry_path=self._telemetry, **self._neighbours(), **values,
         )  # fmt: skip

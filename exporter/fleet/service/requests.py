@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
@@ -44,11 +45,8 @@ def asked(request: Request, name: str, window: tuple[float, float], *, limit: in
     if given.get("fact") and given.get("value"):  # as the form of the page asks
         facts[given["fact"]] = given["value"]
     filters = {key: value for key, value in given.items() if key in listing.filters and value}
-    allowed = {*listing.filters, *_KEPT, "sort", "limit", "offset", "format"}
-    allowed |= {"by", "fact", "value", "table"} if name == "nodes" else set()
-    of_tables = ("fact.", "sort.", "find.", "all.")
-    if unknown := sorted(key for key in given if key not in allowed and not key.startswith(of_tables)):
-        raise BadRequest(f"unknown parameter {unknown[0][:80]!r}; use {', '.join(sorted(allowed))} or fact.NAME")
+    own = {"by", "fact", "value", "table"} if name == "nodes" else set()
+    refuse_others(request, {*listing.filters, *own, "sort", "limit", "offset", "format"}, "fact.")
     if facts and "node" not in listing.filters:
         raise BadRequest(f"{name} cannot be filtered by facts")
     sort = given.get("sort", listing.sort)
@@ -59,6 +57,15 @@ def asked(request: Request, name: str, window: tuple[float, float], *, limit: in
         offset=_number(given.get("offset", "0"), "offset", MAX_OFFSET),
         limit=max(_number(given.get("limit", str(limit)), "limit", MAX_ROWS), 1),
     )  # fmt: skip
+
+
+def refuse_others(request: Request, parameters: AbstractSet[str], *prefixes: str) -> None:
+    """Raise BadRequest for a parameter that is neither of the window nor one of these: a filter that would filter nothing."""
+    allowed = {*parameters, *_KEPT}
+    of_tables = ("sort.", "find.", "all.", *prefixes)
+    if unknown := sorted(k for k in request.query_params if k not in allowed and not k.startswith(of_tables)):
+        names = ", ".join([*sorted(allowed), *(f"{prefix}NAME" for prefix in prefixes)])
+        raise BadRequest(f"unknown parameter {unknown[0][:80]!r}; use one of {names}")
 
 
 def moment_of(request: Request, name: str, usual: float) -> float:
@@ -81,6 +88,11 @@ def path_of(request: Request) -> str:
     """The path of a page as it stands in a link; a name in it may hold slashes and what else."""
     kind, _, name = request.scope["path"].removeprefix("/").partition("/")
     return f"/{kind}/{segment(name)}" if name else f"/{kind}"
+
+
+def window_in(request: Request) -> Mapping[str, str]:
+    """The parameters that choose the window."""
+    return {k: v for k, v in request.query_params.items() if v and k in _KEPT}
 
 
 def filters_in(request: Request) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ from exporter.fleet.report.steps import next_steps
 from exporter.fleet.results.labels import finding_id
 from exporter.fleet.review.window_review import review_of
 from exporter.fleet.service.answers import OF_RECORDS, router
+from exporter.fleet.service.frame import MENU
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
 from exporter.fleet.service.refresh import Failure, FleetStatus
@@ -254,6 +255,21 @@ def test_a_wrong_parameter_is_named(hostile: View, query: str, what: str) -> Non
     status, text, _ = hostile.get(f"/api/v1/incidents?{query}")
     assert status == 400
     assert what in json.loads(text)["error"]
+
+
+@pytest.mark.parametrize(
+    "page", [*(path for path, _ in MENU), "/search", "/targets", "/causes/x", "/nodes/n1", "/jobs/1"]
+)
+def test_a_filter_that_a_page_does_not_have_is_refused(hostile: View, page: str) -> None:
+    status, text, _ = hostile.get(f"{page}?cluster=x")
+    assert status == 400
+    assert "nknown parameter &#39;cluster&#39;" in text
+    assert "<nav" in text
+
+
+def test_the_search_keeps_the_window(hostile: View) -> None:
+    form = hostile.get("/causes?window=30d")[1].partition('role="search">')[2].partition("</form>")[0]
+    assert '<input type="hidden" name="window" value="30d">' in form
 
 
 def test_the_pages_show_what_the_api_answers(tmp_path: Path) -> None:
