@@ -22,7 +22,7 @@ from exporter.fleet.service.frame import Frame, MissingPage, export_address, sto
 from exporter.fleet.service.html import clip, segment, time_of
 from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
-from exporter.fleet.service.pictures import trend
+from exporter.fleet.service.pictures import rollout_marks, trend
 from exporter.fleet.service.tables import Cell, PageTable, link, linked, number, tag, when
 from exporter.web.page import with_code
 
@@ -81,7 +81,8 @@ def cause_page(frame: Frame, name: str) -> Response:
         sub=f"{kind} · {counted(count_roots['n'], 'root incident')} on {counted(count_roots['nodes'], 'node')} in this window, "
             f"{counted(total - count_roots['n'], 'consequence')}",
         listing=LISTS["incidents"], all=frame.link("/incidents", **{own: name}), findings=finding_items(frame, findings),
-        explanation=explanation_of(titles.catalogue, name), trend=trend(frame, f"{column} = $name", name=name),
+        explanation=explanation_of(titles.catalogue, name),
+        trend=trend(frame, f"{column} = $name", rollout_marks(frame.view.fleet_status.result, frame.start), name=name),
         export=lambda form: export_address(frame, "incidents", form, **{own: name}),
         parts=frame.table(
             "parts", "Root causes of these incidents" if own == "signature" else "Signatures of these incidents",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from exporter.fleet.service.requests import moment_of
 from exporter.fleet.service.tables import PageTable, number
 
 SHOWN = 100
+LEAST_OF_CARD, MOST_OF_CARD = 3, 0.75  # incidents, and their share of the node's, from which on a card is named
 MAX_PEERS = 500
 HEADLINE_FACTS = ("gpu_count", "gpu_model", "driver_version", "rocm_version", "rack")
 
@@ -71,6 +73,7 @@ def node_page(frame: Frame, name: str) -> Response:
         chart=timeline_of(frame, happened), differences=differences, peers=peers, facts=facts_table,
         at=f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M}", as_of=at,
         since=recorded[0]["time"] if recorded else None, export=lambda form: export_address(frame, "timeline", form, node=name),
+        card=_one_card(roots) if facts.get("gpu_count") != "1" else "",
         bad=[outlier for outlier in (frame.view.fleet_status.result or {}).get("lemons", ()) if outlier["node"] == name],
         address=f"/nodes/{segment(name)}",
     )  # fmt: skip
@@ -84,6 +87,17 @@ def _heading(frame: Frame, name: str, roots: list[Happening]) -> str:
     if len(roots) == 1:
         return f"{clip(name)}: one root incident. {title}"
     return f"{clip(name)}: {count(len(roots))} root incidents, the latest: {title}"
+
+
+def _one_card(roots: list[Happening]) -> str:
+    """A sentence where most of the infrastructure's incidents are on one of several GPUs."""
+    infrastructure = [event.gpu for event in roots if event.verdict == "infrastructure"]
+    [(gpu, most)] = Counter(infrastructure).most_common(1) or [(None, 0)]
+    if not gpu or most < LEAST_OF_CARD or most < MOST_OF_CARD * len(infrastructure):
+        return ""
+    return (
+        f"{most} of {len(infrastructure)} incidents of the infrastructure are on GPU {clip(gpu)}: test this card first."
+    )
 
 
 LANES = (

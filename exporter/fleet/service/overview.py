@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from exporter.core.text.phrases import counted
-from exporter.fleet.charts.over_time import small_bar, sparkline, stacked_bars
+from exporter.fleet.charts.over_time import Mark, small_bar, sparkline, stacked_bars
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import most_at_risk
@@ -58,7 +58,9 @@ def overview(frame: Frame) -> Response:
         over_time = trends(cursor, shown, TREND_POINTS)
         changes, unit = compared(cursor, now)
     correlation: Mapping[str, Any] = result or {}
-    marks = tuple(mark for mark in rollout_marks(result) if mark.time >= shown.start)
+    marks = rollout_marks(result, shown.start)
+    if shown.start < frame.start:
+        marks += (Mark(time=frame.start, what="the window of this page begins"),)
     findings = list(correlation.get("findings", ()))
     return frame.page(
         "overview.html", now.sentence, tiles=_tiles(frame, now, correlation, changes, unit), sub=_seen(frame, now),

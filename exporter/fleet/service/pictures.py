@@ -57,9 +57,9 @@ def both(draw: Callable[[float], str], wide: float = 1080.0) -> Markup:
     )  # fmt: skip
 
 
-def rollout_marks(result: Any) -> tuple[Mark, ...]:
-    """When rollouts began, for charts over time."""
-    return tuple(
+def rollout_marks(result: Any, since: float) -> tuple[Mark, ...]:
+    """When rollouts began, for charts over time that begin at `since`."""
+    marks = (
         Mark(
             time=datetime.fromisoformat(rollout["first"]).timestamp(),
             what=f"{clipped(rollout['facts'][0]['fact'])} {clipped(rollout['before'])} → "
@@ -68,6 +68,7 @@ def rollout_marks(result: Any) -> tuple[Mark, ...]:
         for rollout in (result or {}).get("rollouts", ())
         if rollout.get("verdict") == "tested"
     )
+    return tuple(mark for mark in marks if mark.time >= since)
 
 
 LOCATION_FACTS = (

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
@@ -265,6 +266,25 @@ def test_a_filter_that_a_page_does_not_have_is_refused(hostile: View, page: str)
     assert status == 400
     assert "nknown parameter &#39;cluster&#39;" in text
     assert "<nav" in text
+
+
+@pytest.mark.parametrize(
+    ("cards", "verdict", "named"),
+    [("aaaab", "infrastructure", True), ("aabb", "infrastructure", False), ("aa", "infrastructure", False),
+     ("aaaa", "workload", False)],
+)  # fmt: skip
+def test_a_card_with_most_faults_of_its_node_is_named(tmp_path: Path, cards: str, verdict: str, named: bool) -> None:
+    (tmp_path / "j").mkdir()
+    rows = [
+        {"kind": "incident", "time": NOW - 99 + at, "node": "n1", "id": f"{at}", "signature": "x", "root_cause": "y",
+         "verdict": verdict, "role": "root", "gpu": card}
+        for at, card in enumerate(cards)
+    ]  # fmt: skip
+    (tmp_path / "j/a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with closing(Store(tmp_path / "store.duckdb")) as store:
+        store.read_once(tmp_path / "j")
+        text = View(store, FleetStatus()).get("/nodes/n1")[1]
+    assert ("are on GPU a: test this card first" in text) is named
 
 
 def test_the_search_keeps_the_window(hostile: View) -> None:
