@@ -9,11 +9,12 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from exporter.sources.files import resolver
+from exporter.sources.files import folders
 from tests.support.tailing import Node, copytruncate, lines, write
 
 BANNER = b"launcher: an option is at its default value\n" * 60
@@ -137,15 +138,12 @@ def test_a_thousand_new_logs_in_a_folder_that_never_rests_cost_one_look_at_it(
         write(log.with_name(f"rank{rank}.log"), lines(100 + rank))
     looks: list[Path] = []
 
-    class Restless(resolver.Folder):
-        def __init__(self, path: str, listings: int = resolver.LISTINGS) -> None:
-            super().__init__(path, listings)
-            looks.append(Path(path))
+    def restless(path: str) -> folders.Folder:
+        looks.append(Path(path))
+        return replace(snapshot(path), settled=False)
 
-        def is_current(self) -> bool:
-            return False
-
-    monkeypatch.setattr(resolver, "Folder", Restless)
+    snapshot = folders.snapshot
+    monkeypatch.setattr(folders, "snapshot", restless)
     assert sorted(node.settle().seen) == [0, 1, *range(100, 1100)]
     assert len(looks) < 10
 

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from exporter.sources.files import filesystem, rotation
+from exporter.sources.files import filesystem, folders
 from exporter.sources.files.access import Access
 from exporter.sources.files.admission import Quota
 from exporter.sources.files.contents import (
@@ -29,6 +29,7 @@ from exporter.sources.files.contents import (
 from exporter.sources.files.copies import Archives, Copies, Suspect
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import KINDS, OpenFile, Refused, closed_on_error
+from exporter.sources.files.folders import COMPRESSED
 from exporter.sources.files.follow import Follower, Recheck
 from exporter.sources.files.log import Log
 from exporter.sources.files.register import Register
@@ -172,7 +173,7 @@ class Assigner:
         """A path leads to a file that no log has."""
         for earlier in self._register.table.logs_of(path):  # one of them may go on in this file
             self._recheck(earlier, now)
-        originals = list(rotation.originals(path))
+        originals = list(folders.originals(path))
         for original in originals:
             self._recheck_path(original, now)
         candidates = [log for original in originals for log in self._possible_originals(original)]
@@ -254,7 +255,7 @@ class Assigner:
         if owner is not None and not owner.missing:
             file.close()
             return True
-        for name in {base, *rotation.originals(path)} - {path}:
+        for name in {base, *folders.originals(path)} - {path}:
             owner = owner or self._resolver.log_in(file, register.table.logs_of(name))
         if owner is not None:  # its folder may have another name, too
             self._follower.take_file(owner, file, now)
@@ -337,7 +338,7 @@ class Assigner:
                 if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
                     if self._globs.match(sibling) and not sibling.endswith(".gz"):
                         self._assign_early(sibling, status, now)
-                    elif sibling.endswith(rotation.COMPRESSED):
+                    elif sibling.endswith(COMPRESSED):
                         self._archives.take(path, sibling, now, log)
                     else:
                         self._take_sibling(path, sibling, now)
@@ -355,7 +356,7 @@ class Assigner:
             self.assign(path, now)
 
     def _is_rotated(self, sibling: str, path: str) -> bool:
-        return rotation.is_numbered(sibling, path) and not self._globs.excludes(sibling.removesuffix(".gz"))
+        return folders.is_numbered(sibling, path) and not self._globs.excludes(sibling.removesuffix(".gz"))
 
     def _take_sibling(self, base: str, path: str, now: float) -> None:
         file = self._access.try_open(path)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TypeVar
 
-from exporter.sources.files import rotation
+from exporter.sources.files import folders
 from exporter.sources.files.contents import NOWHERE, Inode
 from exporter.sources.files.log import Log
 from exporter.sources.files.states import LogPosition
@@ -189,7 +189,7 @@ class Checkpoints:
             self._kin = {}
             for log in self.followed():
                 self._add_kin(log)
-        for name in dict.fromkeys([base, *(name for name in rotation.originals(base) if name in self._kin)]):
+        for name in dict.fromkeys([base, *(name for name in folders.originals(base) if name in self._kin)]):
             yield from (log for log in self._kin.get(name, ()) if self.knows(log))
 
     def done_with(self, path: str, file: Inode) -> Iterator[str]:
@@ -235,7 +235,7 @@ class Checkpoints:
     def _add_kin(self, log: Log) -> None:
         assert self._kin is not None
         called = {log.base, log.position.path, *log.position.called}
-        for name in {name for path in called for name in (path, *rotation.originals(path))}:
+        for name in {name for path in called for name in (path, *folders.originals(path))}:
             self._kin.setdefault(name, []).append(log)
 
 

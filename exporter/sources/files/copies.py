@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from exporter.sources.files import contents, rotation
+from exporter.sources.files import contents, folders
 from exporter.sources.files.access import Access
 from exporter.sources.files.contents import (
     HEAD_BYTES,
@@ -223,7 +223,7 @@ class Archives:
     def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
         """The log that was finished too early: more of it is here. Rotation may have compressed it under another name."""
         for origin in (
-            done for name in (base, *rotation.originals(base)) for done in self._register.table.done_of(name)
+            done for name in (base, *folders.originals(base)) for done in self._register.table.done_of(name)
         ):
             mark = self._register.table.at(origin).mark
             if mark.length <= contents.COMPARED_BYTES and contents.may_hold(unpacked, mark):

@@ -11,13 +11,12 @@ from __future__ import annotations
 import errno
 import math
 import os
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 
-from exporter.sources.files import filesystem, rotation
+from exporter.sources.files import filesystem, folders
 from exporter.sources.files.access import Access
 from exporter.sources.files.checkpoints import Checkpoints
 from exporter.sources.files.contents import (
@@ -34,68 +33,19 @@ from exporter.sources.files.contents import (
     version_of,
 )
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import NO_ANSWER, TICK_NS, OpenFile, closed_on_error, monotonic, now_ns
+from exporter.sources.files.filesystem import TICK_NS, OpenFile, closed_on_error
+from exporter.sources.files.folders import COMPRESSED, Folder
 from exporter.sources.files.log import Log
-from exporter.sources.files.rotation import COMPRESSED
 from exporter.sources.files.states import LogPosition
 
-LISTINGS = 3  # of a folder that changes all the time
 MAX_FOLDERS = 32  # in a folder: a stat each for a log that went while nobody looked
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
 
 Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
 
 
-class Folder:
-    """What stood in a folder at one moment. A missing or unreadable folder is empty.
-
-    Raises OSError where the disk or its server gives no answer. Without `listings`, it is taken to be empty.
-    """
-
-    def __init__(self, path: str, listings: int = LISTINGS) -> None:
-        self.path = path
-        self.begun = -math.inf  # when it was listed, by the monotonic clock
-        self._stamp, self._settled = -1, False
-        self._inodes: list[tuple[int, str]] = []
-        for _ in range(listings):  # a name that is changed meanwhile may be in neither place
-            self.begun, self._stamp = monotonic(), _stamp(path)
-            self._settled = self._stamp < now_ns() - TICK_NS
-            try:
-                self._inodes = sorted((entry.inode(), entry.name) for entry in filesystem.entries(path))
-            except OSError as error:
-                if error.errno in NO_ANSWER:
-                    raise
-                break  # the log's own stat tells of it
-            if _stamp(path) == self._stamp:
-                break
-        self._names = sorted((name, inode) for inode, name in self._inodes)
-
-    def is_current(self) -> bool:
-        """Whether this is, for sure, what stands there now."""
-        return self._settled and _stamp(self.path) == self._stamp
-
-    def with_inode(self, inode: int) -> list[str]:
-        """Paths that have an inode: several, where it has hard links."""
-        first = bisect_left(self._inodes, (inode, ""))
-        same = takewhile(lambda item: item[0] == inode, islice(self._inodes, first, None))
-        return [self._path(name) for _, name in same]
-
-    def siblings(self, name: str) -> dict[str, int]:
-        """Paths that rotation may have given to what was called `name`, compressed ones too, and their inodes."""
-        inodes = rotation.siblings(name, self._beginning_with)
-        return {self._path(name): inode for name, inode in inodes.items()}
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.path, name)
-
-    def _beginning_with(self, prefix: str) -> Iterator[tuple[str, int]]:
-        return takewhile(
-            lambda item: item[0].startswith(prefix), islice(self._names, bisect_left(self._names, (prefix, 0)), None)
-        )
-
-
 class Folders:
-    """The folders that somebody has asked for since `begin`. Raises OSError where there is no answer."""
+    """The snapshots that somebody has asked for since `begin`."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -114,8 +64,9 @@ class Folders:
         """
         folder = self._folders.get(path)
         if folder is None or not (folder.begun >= since or folder.is_current()):
-            folder = self._access.read_or_default(path, lambda: Folder(path), None) or Folder(path, listings=0)
-            self._folders[path] = folder
+            folder = self._folders[path] = self._access.read_or_default(
+                path, partial(folders.snapshot, path), Folder(path)
+            )
         return folder
 
     def of(self, log: Log) -> Folder:
@@ -123,14 +74,14 @@ class Folders:
         return self.at(_folder_of(log))
 
     def near_to(self, log: Log) -> list[str]:
-        """The folders to which a log's may have been moved while nobody had it open: in its folder, and beside that."""
+        """The folders to which a log may have been moved while nobody had it open: in its folder, and beside that."""
         folder = _folder_of(log)
         return [*self._folders_in(folder), *self._folders_in(os.path.dirname(folder))]
 
     def siblings_of(self, log: Log) -> Siblings:
         """The files that rotation may have made of a log, by any of its names."""
         paths = [path for path in (log.base, log.position.path, log.position.place, *log.position.called) if path]
-        paths += [before for path in paths for before in rotation.originals(path) if rotation.is_numbered(path, before)]
+        paths += [before for path in paths for before in folders.originals(path) if folders.is_numbered(path, before)]
         names = {os.path.basename(path) for path in paths}
         folder = self.of(log)
         return self.newest_first({path for name in names for path in folder.siblings(name)})
@@ -149,11 +100,6 @@ class Folders:
                 path, lambda: list(islice(filesystem.folders_in(path), MAX_FOLDERS)), []
             )
         return self._within[path]
-
-
-def _stamp(path: str) -> int:
-    status = filesystem.stat_or_none(path)
-    return status.st_mtime_ns if status is not None else -1
 
 
 def _folder_of(log: Log) -> str:

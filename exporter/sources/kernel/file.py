@@ -16,8 +16,7 @@ from dataclasses import replace
 
 from exporter.core.decoding import kernel_records
 from exporter.sources.base import SourceStats
-from exporter.sources.files.resolver import Folder
-from exporter.sources.files.rotation import COMPRESSED, is_numbered
+from exporter.sources.files.folders import COMPRESSED, is_numbered, snapshot
 from exporter.sources.kernel.libc import Alarm
 from exporter.sources.kernel.transport import KernelPosition, Line
 
@@ -79,7 +78,7 @@ def next_after(path: str, read: os.stat_result, position: KernelPosition) -> str
 
 def _siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
     folder, name = os.path.split(path)
-    for sibling in Folder(folder or ".").siblings(name):
+    for sibling in snapshot(folder or ".").siblings(name):
         if is_numbered(sibling, os.path.join(folder or ".", name)) and not sibling.endswith(COMPRESSED):
             try:
                 status = os.stat(sibling)
