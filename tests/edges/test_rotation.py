@@ -15,8 +15,8 @@ from typing import BinaryIO, cast
 import pytest
 
 from exporter.sources.files import filesystem
-from exporter.sources.files.follow import Recheck
 from exporter.sources.files.log import Log
+from exporter.sources.files.register import Recheck
 from tests.support.programs import needs
 from tests.support.tailing import Node, copytruncate, lines, write
 

@@ -6,6 +6,8 @@ An I/O error proves nothing about a file: it is counted, and the operation is re
 from __future__ import annotations
 
 import errno
+import os
+import stat as modes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,8 +15,9 @@ from typing import TypeVar
 
 from exporter.core.shares import most_first
 from exporter.sources.calls import Stalled
-from exporter.sources.files.contents import COMPARED_BYTES, Fingerprint, Inode, inode_of
+from exporter.sources.files.contents import COMPARED_BYTES, NOWHERE, Fingerprint, Inode, inode_of
 from exporter.sources.files.filesystem import (
+    KINDS,
     NO_ANSWER,
     OpenFile,
     Refused,
@@ -94,6 +97,7 @@ RETRY_SECONDS = 10.0  # a file that cannot be opened or read: no open() in every
 STALLED_SECONDS = 1.0  # a file system that did not answer: to ask again costs nothing while it still does not
 PATIENCE_SECONDS = 30.0  # a rotated file on a bad block must not hold up what depends on it for ever
 AGAIN_BYTES = 1 << 20  # a poll, 0.5 ms: of what was read of logs, compared again while they are read on
+MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
 MAX_FAILING = 1024  # paths; beyond them, the longest known one starts anew
 GONE = (FileNotFoundError, NotADirectoryError)
 
@@ -120,6 +124,7 @@ class Access:
         self._folders = folders
         self._now = 0.0
         self._unspent, self._again = COMPARED_BYTES, AGAIN_BYTES
+        self._binaries: dict[str, tuple[Inode, int]] = {}
         self._failing: dict[str, tuple[float, float]] = {}  # by path, when it first and last gave no answer
 
     def begin(self, now: float) -> None:
@@ -172,6 +177,38 @@ class Access:
 
     # -- files by path
 
+    def status(self, path: str) -> os.stat_result | None:
+        """A path's status, if it leads to a file that may be read."""
+        try:
+            path.encode()
+            status = self.roots.status_of(path)
+        except UnicodeEncodeError:
+            self.refusals.note(path, "name_not_utf8")
+            return None
+        except Refused as refused:
+            self.refusals.note(path, str(refused))
+            return None
+        except FileNotFoundError:
+            return None  # gone again, or a link to nowhere
+        except OSError as error:
+            self.failed(path, error)
+            return None
+        if not modes.S_ISREG(status.st_mode):
+            self.refusals.note(path, KINDS.get(modes.S_IFMT(status.st_mode), "special"))
+            return None
+        file, size = self._binaries.pop(path, (NOWHERE, 0))
+        if file == inode_of(status) and size <= status.st_size:
+            self._binaries[path] = (file, size)
+            return None
+        return status
+
+    def refuse_binary(self, path: str, file: Inode, size: int) -> None:
+        """A path's file is not a text, unless it is truncated."""
+        self.refusals.note(path, "binary")
+        self._binaries[path] = (file, size)
+        if len(self._binaries) > MAX_BINARIES:
+            del self._binaries[next(iter(self._binaries))]
+
     def open(self, path: str) -> OpenFile | None:
         """A path's file; None if it may not be read, which is counted."""
         try:
@@ -221,6 +258,10 @@ class Access:
         return self.read_or_default(
             file.path, lambda: mark.holds(file.read(mark.length - mark.window, mark.window)), False
         )
+
+    def has(self, log: Log, file: OpenFile) -> bool:
+        """Whether a file with the inode's number of a log is the log's."""
+        return isinstance(log.reader, OpenFile) or self.is_file_of(file, log.position)
 
     # -- the files of logs
 

@@ -1,8 +1,5 @@
-"""Whose file a path leads to: a known log's, that of a log that was done with, a copy's that is being made, or a new
-log's.
-
-A new log is read from its first byte, but for what is there at the very first start. Files that rotation has moved on
-before they were seen are found here too.
+"""Which files are looked at for logs, and in which order: those at paths of the globs, and those that rotation has moved on
+before they were seen. `moves` tells what becomes of each.
 """
 
 from __future__ import annotations
@@ -11,32 +8,21 @@ import math
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from exporter.sources.files import filesystem, folders
 from exporter.sources.files.access import Access
 from exporter.sources.files.admission import Quota
-from exporter.sources.files.contents import (
-    HEAD_BYTES,
-    Fingerprint,
-    Inode,
-    format_of,
-    inode_of,
-    line_at,
-    looks_binary,
-    start_of_last_line,
-)
-from exporter.sources.files.copies import Archives, Copies, Suspect
+from exporter.sources.files.contents import inode_of
+from exporter.sources.files.copies import Archives, Copies
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import KINDS, OpenFile, Refused, closed_on_error
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.folders import COMPRESSED
-from exporter.sources.files.follow import Follower, Recheck
+from exporter.sources.files.follow import Follower
 from exporter.sources.files.log import Log
-from exporter.sources.files.register import Register
+from exporter.sources.files.moves import BeginUnlessCopied, Planner, Revive
+from exporter.sources.files.register import Recheck, Register
 from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.states import LogPosition, NextStep, Unreached
-
-MAX_BINARIES = 10_000  # beyond that, some are opened again in every walk
+from exporter.sources.files.states import LogPosition, NextStep
 
 
 class Assigner:
@@ -49,22 +35,17 @@ class Assigner:
         follower: Follower,
         resolver: Resolver,
         access: Access,
-        *,
         begin_of: Callable[[str], int | None],
-        line_bytes: int,
     ) -> None:
-        self.others: list[Assigner] = []  # those of other sources, whose logs may move to this one's folders
+        self.planner = Planner(register, globs, access, resolver, begin_of)
+        self.copies = Copies(register, follower, self.planner, access, resolver.short_copies)
         self._register = register
         self._globs = globs
         self._follower = follower
         self._resolver = resolver
         self._access = access
-        self._begin_of = begin_of  # where another node was that read a log before us
-        self._line_bytes = line_bytes
         self._archives = Archives(register, globs, follower, access)
-        self._copies = Copies(register, follower, resolver, access)
         self._quota = Quota(register)
-        self._binaries: dict[str, tuple[Inode, int]] = {}
 
     def begin(self) -> None:
         """A poll begins."""
@@ -72,7 +53,7 @@ class Assigner:
 
     def assign(self, path: str, now: float) -> None:
         """A path of the globs is there, as far as the folder tells."""
-        status = self._status(path)
+        status = self._access.status(path)
         if status is None:
             if path not in self._register.by_path and not filesystem.is_there(path):
                 # it was there, and has been moved on
@@ -87,7 +68,7 @@ class Assigner:
             if register.by_path.get(path) is owner:
                 if owner.position.path == path:
                     return
-                register.unname(path)  # was a second name of the owner's file
+                self._follower.unname(owner, path)  # was a second name of the owner's file
         log = register.table.log_at(file)
         if log is None or not self._follower.claim(log, path, now):
             paused = register.table.paused_at(file)
@@ -106,18 +87,6 @@ class Assigner:
         log, modified, since = recheck
         self._read_missed_rotations(path, modified, now, log, since if modified is None else math.inf)
 
-    def settle_copies(self, now: float) -> None:
-        """See what has become of the files that may be copies."""
-
-        def start(suspect: Suspect, offset: int) -> None:
-            file, log = suspect.file, suspect.log
-            if self._register.table.knows(log) and self._resolver.log_in(file, [log]) is not None:
-                self._follower.take_file(log, file, now)
-            else:
-                self._start(suspect.base, file, offset, now)
-
-        self._copies.settle(start, now)
-
     def resume(self, now: float) -> None:
         """Logs that rotation has moved out of the globs, and that were quiet for so long that they were done with, may be
         written to all the same: by a job that opened its log once.
@@ -128,46 +97,9 @@ class Assigner:
                 if not self._is_quiet(origin, position, now):
                     self._register.table.end_lingering(origin)
 
-    def refuse_binary(self, log: Log) -> None:
-        """Give up a log whose first bytes are binary."""
-        self.give_up(log)
-        self._refuse_binary(log.position.path, log.position.file, log.stat.size)
-
     def close(self) -> None:
         """Let go of the files that wait."""
-        self._copies.close()
-
-    def _refuse_binary(self, path: str, file: Inode, size: int) -> None:
-        self._access.refusals.note(path, "binary")
-        self._binaries[path] = (file, size)
-        if len(self._binaries) > MAX_BINARIES:
-            del self._binaries[next(iter(self._binaries))]
-
-    def _status(self, path: str) -> os.stat_result | None:
-        """A path's status, if it leads to a file that may be read."""
-        try:
-            path.encode()
-            status = self._access.roots.status_of(path)
-        except UnicodeEncodeError:
-            self._access.refusals.note(path, "name_not_utf8")
-            return None
-        except Refused as refused:
-            self._access.refusals.note(path, str(refused))
-            return None
-        except FileNotFoundError:
-            return None  # gone again, or a link to nowhere
-        except OSError as error:
-            self._access.failed(path, error)
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            self._access.refusals.note(path, KINDS.get(stat.S_IFMT(status.st_mode), "special"))
-            return None
-        binary = self._binaries.get(path)
-        if binary is not None:
-            if binary[0] == inode_of(status) and binary[1] <= status.st_size:
-                return None
-            del self._binaries[path]
-        return status
+        self.copies.close()
 
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
@@ -176,130 +108,34 @@ class Assigner:
         originals = list(folders.originals(path))
         for original in originals:
             self._recheck_path(original, now)
-        candidates = [log for original in originals for log in self._possible_originals(original)]
         if path in self._register.by_path:
             return  # it is what the log beside it goes on in
         file = self._access.open(path)
         if file is None:
             return
         modified = self._modified(path)
-        with closed_on_error(file):
-            if self._is_assigned(path, file, now):
-                return
-            if (begin := self._begin_of(path)) is not None:
-                self._start(path, file, begin if begin <= file.status().st_size else 0, now)
-                return
-            if self._register.is_initial_scan:  # it was there before us
-                self._start(path, file, None, now)
-                return
-            if self._resolver.is_copy_with_its_time(file):
-                self._start(path, file, file.status().st_size, now)
-                return
-            if any(self._resolver.may_replace(log, file) for log in self._register.table.logs_of(path)):
-                self._access.refusals.count(path, "perhaps_read_twice")
-            if not self._start_unless_copied(path, file, candidates, now):
-                return
+        candidates = [log for original in originals for log in self._possible_originals(original)]
+        if not self._settle(path, file, candidates, now):
+            return
         log = self._register.by_path.get(path)
         if log is not None and modified is None:
             self._follower.rechecks.add(path, log, None)  # with others that are new, for one look at their folder
         else:
             self._read_missed_rotations(path, modified, now, log)
 
-    def _start_unless_copied(self, base: str, file: OpenFile, candidates: Sequence[Log], now: float) -> bool:
-        """Read a new file from its beginning, if it has not to wait, since it may be a copy of one of `candidates`."""
-        suspected = self._copies.suspect(base, file.path, file, candidates, now)
-        if not suspected:
-            self._start(base, file, self._resolver.short_copies.read_of(file), now)
-        return not suspected
-
-    def _start(self, base: str, file: OpenFile, offset: int | None, now: float) -> None:
-        """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
-        status = file.status()
-        if self._register.table.log_at(inode_of(status)) is not None:
-            file.close()  # since it was looked at, a log has found its bytes there
-            return
-        head = file.read(HEAD_BYTES, 0)
-        if offset is None:
-            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
-        position = LogPosition(
-            path=file.path,
-            device=status.st_dev,
-            inode=status.st_ino,
-            generation=file.generation(),
-            modified=status.st_mtime_ns,
-            offset=offset,
-            line=line_at(file.read, offset),
-            mark=Fingerprint.taken(file.read, offset or len(head)),  # of what it began with when it was found
-            format=format_of(base, head) if offset else None,
-        )
-        if looks_binary(head):
-            file.close()
-            self._refuse_binary(file.path, inode_of(status), status.st_size)
-            return
-        log = self._register.new(base, position, now)
-        if offset and offset == status.st_size:
-            log.resume(confirmed=True)  # skipped to its end: nothing to read yet
-        log.set_text_known(bool(head.strip(b"\0")))
-        self._take(log, file, now)
-
-    def _take(self, log: Log, file: OpenFile, now: float) -> None:
-        self._follower.take_file(log, file, now)
-        if file.path not in log.names:
-            log.observe(Unreached(now))
-        self._access.refusals.forget(file.path)
-
-    def _is_assigned(self, base: str, file: OpenFile, now: float) -> bool:
-        """Whether a file is a log's, one goes on in it, or it waits already. It is closed then, or the log's."""
-        register, path = self._register, file.path
-        owner = self._follower.owner_of(file, now)
-        if owner is not None and not owner.missing:
-            file.close()
-            return True
-        for name in {base, *folders.originals(path)} - {path}:
-            owner = owner or self._resolver.log_in(file, register.table.logs_of(name))
-        if owner is not None:  # its folder may have another name, too
-            self._follower.take_file(owner, file, now)
-            return True
-        if (origin := self._resolver.done_in(file, base)) is not None:
-            self._take(register.revive(origin, now), file, now)
-            return True
-        if self._is_anothers(base, file, now):
-            return True
-        if waits := self._copies.wait_for(inode_of(file.status())):
-            file.close()
-        return waits
-
-    def _is_anothers(self, base: str, file: OpenFile, now: float) -> bool:
-        """Whether another source has a file's log. If it was moved out of that one's folders, it goes on in this one."""
-        for other in self.others:
-            log = other.log_of(file)
-            if log is None:
-                continue
-            if self._globs.match(file.path) and not other.leads_to(log):
-                position = replace(log.position, called=())
-                other.give_up(log)
-                late = self._register.new(base, position, now)
-                late.set_text_known(position.offset > 0)
-                self._take(late, file, now)
-            else:
-                file.close()
-            return True
-        return False
-
-    def log_of(self, file: OpenFile) -> Log | None:
-        """The log of this source that a file is, if any."""
-        log = self._register.table.log_at(inode_of(file.status()))
-        return log if log is not None and self._resolver.has(log, file) else None
-
-    def leads_to(self, log: Log) -> bool:
-        """Whether a path of this source's globs leads to a log still."""
-        paths = {log.position.path, *log.position.called, *log.names}
-        return any(self._globs.match(path) and self._access.file_at(path) == log.position.file for path in paths)
-
-    def give_up(self, log: Log) -> None:
-        """A log goes on in another source."""
-        log.close()
-        self._register.drop(log)
+    def _settle(self, base: str, file: OpenFile, candidates: Sequence[Log], now: float) -> bool:
+        """Make the move for an open file, which may be a copy of one of `candidates`. Whether a new log begins with it."""
+        with closed_on_error(file):
+            move = self.planner.plan(base, file, self._follower.owner_of(file, now), self.copies.waiting)
+            if not isinstance(move, BeginUnlessCopied):
+                self._follower.apply(move, base, file, now)
+                return False
+            if move.again:
+                self._access.refusals.count(file.path, "perhaps_read_twice")
+            begin = self.copies.begin_unless_copied(base, file, candidates, now)
+            if begin is not None:
+                self._follower.apply(begin, base, file, now)
+            return begin is not None
 
     def _is_quiet(self, origin: str, position: LogPosition, now: float) -> bool:
         """Whether the file of a log that is done with is there, and nothing was added to it. What was added is read."""
@@ -311,7 +147,7 @@ class Assigner:
         file = self._access.open_if(path, lambda file: self._access.is_file_of(file, position))
         if file is not None:
             with closed_on_error(file):
-                self._take(self._register.revive(origin, now), file, now)
+                self._follower.apply(Revive(origin), path, file, now)
         return False
 
     def _modified(self, path: str) -> int | None:
@@ -361,9 +197,7 @@ class Assigner:
     def _take_sibling(self, base: str, path: str, now: float) -> None:
         file = self._access.try_open(path)
         if file is not None:
-            with closed_on_error(file):
-                if not self._is_assigned(base, file, now):
-                    self._start_unless_copied(base, file, self._possible_originals(base), now)
+            self._settle(base, file, self._possible_originals(base), now)
 
     def _possible_originals(self, path: str) -> list[Log]:
         """The log that a path leads to, and those that have left it and may be on their way into a copy."""

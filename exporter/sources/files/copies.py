@@ -9,7 +9,7 @@ or is one too many, is read: a crash counted twice is better than one missed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,9 +29,9 @@ from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.log import Log
+from exporter.sources.files.moves import Begin, GoOn, Leave, Move, Planner
 from exporter.sources.files.register import Register
-from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.states import LogPosition, Unreached
+from exporter.sources.files.resolver import ShortCopies
 
 COPY_SECONDS = 5.0  # a copy that grows no more is truncated within milliseconds, or was no copytruncate
 WAIT_SECONDS = 60.0  # in all, and a second for each COMPARED_BYTES of the log: a copy of 10 GB takes minutes to make
@@ -44,7 +44,6 @@ class Suspect:
     """A file that waits: whose copy it may be, and as whose next log (`base`) it would be read."""
 
     base: str
-    path: str
     file: OpenFile
     log: Log
     log_file: Inode
@@ -57,55 +56,61 @@ class Suspect:
 class Copies:
     """The files that wait."""
 
-    def __init__(self, register: Register, follower: Follower, resolver: Resolver, access: Access) -> None:
+    def __init__(
+        self, register: Register, follower: Follower, planner: Planner, access: Access, short_copies: ShortCopies
+    ) -> None:
+        self.waiting: dict[Inode, Suspect] = {}
         self._register = register
         self._follower = follower
-        self._resolver = resolver
+        self._planner = planner
         self._access = access
-        self._waiting: dict[Inode, Suspect] = {}
+        self._short_copies = short_copies
         self._unspent = 0  # bytes that may still be compared in this poll
 
-    def wait_for(self, file: Inode) -> bool:
-        """Whether a file waits already."""
-        return file in self._waiting
-
-    def suspect(self, base: str, path: str, file: OpenFile, originals: Sequence[Log], now: float) -> bool:
-        """Whether a new file has to wait, since all of it may be a copy of one of `originals`."""
+    def begin_unless_copied(self, base: str, file: OpenFile, originals: Sequence[Log], now: float) -> Begin | None:
+        """How a new file is read; None if it has to wait, since all of it may be a copy of one of `originals`."""
         status = file.status()
         for log in originals:
             if self._is_copy(file, log, status.st_size, now):
-                if len(self._waiting) >= MAX_WAITING and not status.st_size:
+                if len(self.waiting) >= MAX_WAITING and not status.st_size:
                     file.close()  # the next walk finds it again, with something to read
-                    return True
-                if len(self._waiting) >= MAX_WAITING:
-                    self._access.refusals.count(path, "perhaps_read_twice")
-                    return False
+                    return None
+                if len(self.waiting) >= MAX_WAITING:
+                    self._access.refusals.count(file.path, "perhaps_read_twice")
+                    break
                 until = now + WAIT_SECONDS + log.stat.size / COMPARED_BYTES
-                suspect = Suspect(base, path, file, log, log.position.file, status.st_size, now, until)
-                self._waiting[inode_of(status)] = suspect
-                return True
-        return False
+                suspect = Suspect(base, file, log, log.position.file, status.st_size, now, until)
+                self.waiting[inode_of(status)] = suspect
+                return None
+        return Begin(self._short_copies.read_of(file))
 
-    def settle(self, start: Callable[[Suspect, int], None], now: float) -> None:
-        """Give the files that need not wait any longer to `start`, each with where it is to be read from."""
+    def settle(self, now: float) -> None:
+        """Read or leave the files that need not wait any longer."""
         self._unspent = COMPARED_BYTES
-        for inode, suspect in list(self._waiting.items()):
-            with self._access.counting_errors(suspect.path):
+        for inode, suspect in list(self.waiting.items()):
+            with self._access.counting_errors(suspect.file.path):
                 offset = self._judge(suspect, now)
+                expired = offset is None and now >= suspect.until
                 if self._register.table.log_at(inode) is not None:  # the log goes on in this very file
-                    suspect.file.close()
-                elif offset is not None:
-                    start(suspect, offset)
-                elif now >= suspect.until:
-                    start(suspect, 0)
-                    self._access.refusals.count(suspect.path, "perhaps_read_twice")
-                else:
+                    move: Move = Leave()
+                elif offset is None and not expired:
                     continue
-                del self._waiting[inode]
+                elif self._goes_on_in(suspect):
+                    move = GoOn(suspect.log)
+                else:
+                    move = Begin(offset or 0)
+                self._follower.apply(move, suspect.base, suspect.file, now)
+                if expired and isinstance(move, Begin):
+                    self._access.refusals.count(suspect.file.path, "perhaps_read_twice")
+                del self.waiting[inode]
 
     def close(self) -> None:
-        for suspect in self._waiting.values():
+        for suspect in self.waiting.values():
             suspect.file.close()
+
+    def _goes_on_in(self, suspect: Suspect) -> bool:
+        log = suspect.log
+        return self._register.table.knows(log) and self._planner.log_in(suspect.file, [log]) is not None
 
     def _judge(self, suspect: Suspect, now: float) -> int | None:
         """From where on to read a file; None while that cannot be told."""
@@ -138,7 +143,7 @@ class Copies:
         """How much of a file was read in a log whose bytes are gone: of what could not be compared, its mark tells."""
         log = suspect.log
         is_compared = suspect.compared >= size or self._access.holds(suspect.file, log.position.mark)
-        return min(size, log.position.offset) if is_compared else self._resolver.short_copies.read_of(suspect.file)
+        return min(size, log.position.offset) if is_compared else self._short_copies.read_of(suspect.file)
 
     def _is_copy(self, file: OpenFile, log: Log, size: int, now: float) -> bool:
         """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
@@ -185,13 +190,7 @@ class Archives:
         self._taken[version_of(unpacked.status)] = None
         if len(self._taken) > MAX_TAKEN:
             del self._taken[next(iter(self._taken))]
-        if origin is None:
-            late = self._register.new(base, LogPosition(path=path, modified=unpacked.status.st_mtime_ns), now)
-        else:
-            late = self._register.revive(origin, now)
-            self._register.move(late, late.lose_file)
-        late.attach(unpacked)
-        late.observe(Unreached(now))
+        self._follower.take_archive(base, origin, unpacked, now)
 
     def _repeats_log(self, base: str, unpacked: GzipReader, log: Log | None, now: float) -> bool:
         """Whether the archive repeats a log that is followed or was read."""

@@ -1,5 +1,5 @@
-"""Moves each log to the file that its bytes are in: renamed, copied and truncated, compressed, unlinked, linked elsewhere,
-mounted again.
+"""Makes the moves that were planned, and moves each log to the file that its bytes are in: renamed, copied and truncated,
+compressed, unlinked, linked elsewhere, mounted again. Nothing else gives a log a file or a name.
 
 One rule for all of it: a log is the bytes that were read. It moves to the file that holds them, which `resolver` finds;
 what stands at its path then is the next log of that path. Decides nothing about lines.
@@ -10,85 +10,57 @@ Raises OSError where a disk or a server gives no answer. Then nothing was conclu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 from exporter.sources.base import SourceStats
 from exporter.sources.files import filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
-from exporter.sources.files.contents import NOWHERE, inode_of
+from exporter.sources.files.contents import (
+    HEAD_BYTES,
+    NOWHERE,
+    Fingerprint,
+    GzipReader,
+    format_of,
+    inode_of,
+    line_at,
+    looks_binary,
+    start_of_last_line,
+)
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import OpenFile, closed_on_error, monotonic
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.log import Log
-from exporter.sources.files.register import RECHECKS, Register
+from exporter.sources.files.moves import Begin, GoOn, Leave, Move, Revive, TakeOver
+from exporter.sources.files.register import RecheckQueue, Register
 from exporter.sources.files.resolver import Resolver
-from exporter.sources.files.states import Gone, MaybePacked, NextStep, Nowhere, Searched, Searching, Unreached
+from exporter.sources.files.states import (
+    Gone,
+    LogPosition,
+    MaybePacked,
+    NextStep,
+    Nowhere,
+    Searched,
+    Searching,
+    Unreached,
+)
 
 SEARCH_STEPS = 2  # a poll: unpacking takes 30 to 60 ms each
 
 T = TypeVar("T")
 
 
-class Recheck(NamedTuple):
-    """A path that led to a log; files that were there since its last log was `modified` may be unread.
-
-    since: of the monotonic clock; other files may have been moved on from the path since.
-    """
-
-    log: Log | None  # None after a restart
-    modified: int | None  # None if the path had no log before
-    since: float
-
-
-class RecheckQueue:
-    """Paths to check again for files that were there unseen. Stored, so that a later process checks them first."""
-
-    def __init__(self, register: Register, globs: Globs) -> None:
-        self._stored = register.texts[RECHECKS]
-        self._globs = globs
-        self._pending = {
-            path: Recheck(None, int(modified) if modified.isdecimal() else None, monotonic())
-            for path, modified in self._stored.items()
-        }
-
-    def add(self, path: str, log: Log | None, modified: int | None) -> None:
-        """Check a path that leads to `log`, or did; if it is queued, the earlier time counts."""
-        if log is not None and not self._globs.match(path):
-            path = log.base
-        since = monotonic()
-        pending = self._pending.get(path)
-        if pending is None or (modified is not None and pending.modified is not None and modified < pending.modified):
-            self._pending[path] = Recheck(log, modified, since)
-        else:
-            self._pending[path] = pending._replace(since=since)
-
-    def add_left(self, path: str, log: Log) -> None:
-        """Check a path that led to a log as it is known now."""
-        self.add(path, log, log.position.modified)
-
-    def pop(self) -> Iterator[tuple[str, Recheck]]:
-        """All that are queued, and what is added meanwhile, but no path twice: a folder may change all the time."""
-        again: dict[str, Recheck] = {}
-        popped = set()
-        while self._pending:
-            path, recheck = self._pending.popitem()
-            if path in popped:
-                again[path] = recheck
-            else:
-                popped.add(path)
-                yield path, recheck
-        self._pending = again
-
-    def store(self) -> None:
-        """Let the register store what is queued still: in a folder that changes all the time, or after an error."""
-        self._stored.become({path: str(recheck.modified or "") for path, recheck in self._pending.items()})
-
-
 class Follower:
     """Keeps each log of a register with its bytes."""
 
     def __init__(
-        self, register: Register, globs: Globs, access: Access, resolver: Resolver, stats: Callable[[], SourceStats]
+        self,
+        register: Register,
+        globs: Globs,
+        access: Access,
+        resolver: Resolver,
+        stats: Callable[[], SourceStats],
+        line_bytes: int,
     ) -> None:
         self.rechecks = RecheckQueue(register, globs)
         self._register = register
@@ -96,12 +68,89 @@ class Follower:
         self._access = access
         self._resolver = resolver
         self._stats = stats
+        self._line_bytes = line_bytes
         self._steps = SEARCH_STEPS
 
     def begin(self) -> None:
         """A poll begins."""
         self._resolver.folders.begin()
         self._steps = SEARCH_STEPS
+
+    # -- moves
+
+    def apply(self, move: Move, base: str, file: OpenFile, now: float) -> None:
+        """Make the move that was planned for an open file, found as one of `base`: a log has it then, or it is closed."""
+        match move:
+            case Leave():
+                file.close()
+            case GoOn(log):
+                self.take_file(log, file, now)
+            case Revive(origin):
+                self._take_new(self._register.revive(origin, now), file, now)
+            case TakeOver(register, log):
+                register.drop(log)
+                late = self._register.new(base, replace(log.position, called=()), now)
+                late.set_text_known(log.position.offset > 0)
+                self._take_new(late, file, now)
+            case Begin(offset):
+                self._begin(base, file, offset, now)
+
+    def _begin(self, base: str, file: OpenFile, offset: int | None, now: float) -> None:
+        """The next log of `base`, in an open file, from `offset` on; None: from its last, incomplete line on."""
+        status = file.status()
+        if self._register.table.log_at(inode_of(status)) is not None:
+            file.close()  # since it was looked at, a log has found its bytes there
+            return
+        head = file.read(HEAD_BYTES, 0)
+        if offset is None:
+            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+        position = LogPosition(
+            path=file.path,
+            device=status.st_dev,
+            inode=status.st_ino,
+            generation=file.generation(),
+            modified=status.st_mtime_ns,
+            offset=offset,
+            line=line_at(file.read, offset),
+            mark=Fingerprint.taken(file.read, offset or len(head)),  # of what it began with when it was found
+            format=format_of(base, head) if offset else None,
+        )
+        if looks_binary(head):
+            file.close()
+            self._access.refuse_binary(file.path, inode_of(status), status.st_size)
+            return
+        log = self._register.new(base, position, now)
+        if offset and offset == status.st_size:
+            log.resume(confirmed=True)  # skipped to its end: nothing to read yet
+        log.set_text_known(bool(head.strip(b"\0")))
+        self._take_new(log, file, now)
+
+    def _take_new(self, log: Log, file: OpenFile, now: float) -> None:
+        self.take_file(log, file, now)
+        if file.path not in log.names:
+            log.observe(Unreached(now))
+        self._access.refusals.forget(file.path)
+
+    def take_archive(self, base: str, origin: str | None, archive: GzipReader, now: float) -> None:
+        """Read an archive as the next log of `base`, or as more of one that was done with."""
+        if origin is None:
+            position = LogPosition(path=archive.path, modified=archive.status.st_mtime_ns)
+            log = self._register.new(base, position, now)
+        else:
+            log = self._register.revive(origin, now)
+            self._register.move(log, log.lose_file)
+        log.attach(archive)
+        log.observe(Unreached(now))
+
+    def refuse_binary(self, log: Log) -> None:
+        """Give up a log whose first bytes are binary."""
+        self._register.drop(log)
+        self._access.refuse_binary(log.position.path, log.position.file, log.stat.size)
+
+    def unname(self, log: Log, path: str) -> None:
+        """A path does not lead to a log, if it ever did."""
+        if self._register.by_path.get(path) is log:
+            self._register.unname(path)
 
     # -- looking
 
@@ -151,8 +200,7 @@ class Follower:
         old = log.position.path
         if old != path and self._access.file_at(old) != log.position.file:
             self._settle_at(log, path)
-            if self._register.by_path.get(old) is log:
-                self._register.unname(old)
+            self.unname(log, old)
             self.rechecks.add_left(old, log)
             self._stats().rotations += log.left is None  # else it has been counted
         self._register.name(log, path)
@@ -162,7 +210,7 @@ class Follower:
         """The log whose file this is. A log that only has its inode's number, from before, loses that."""
         inode = inode_of(file.status())
         while (log := self._register.table.log_at(inode)) is not None:
-            if self._resolver.has(log, file):
+            if self._access.has(log, file):
                 break
             self._give_up_number(log, None, now)
         return log
@@ -178,7 +226,7 @@ class Follower:
 
     def _displaced(self, log: Log, status: os.stat_result | None, now: float) -> None:
         """The path of a log leads to another file (`status`) or to none."""
-        register, path, file = self._register, log.position.path, log.position.file
+        path, file = log.position.path, log.position.file
         others = [other for other in sorted({*log.names, *log.position.called}) if other != path]
         elsewhere = next((other for other in others if self._access.file_at(other) == file), None)
         if elsewhere is None and status is not None and self._goes_on_at_its_path(log, now):
@@ -186,8 +234,7 @@ class Follower:
         if elsewhere is not None:
             self._settle_at(log, elsewhere)
         for other in [path, *others[: others.index(elsewhere) if elsewhere else None]]:
-            if register.by_path.get(other) is log:
-                register.unname(other)
+            self.unname(log, other)
             if other != path:
                 self.rechecks.add_left(other, log)
         if elsewhere is not None:
@@ -224,8 +271,7 @@ class Follower:
         last = log.position.path  # what comes last is looked at first
         for path in sorted(paths, key=lambda path: (path == last, path)):
             self.rechecks.add_left(path, log)
-            if path in log.names:
-                self._register.unname(path)
+            self.unname(log, path)
         self._register.move(log, log.lose_file)
         self._leave(log, now, closed=closed)
         self._find(log, now)

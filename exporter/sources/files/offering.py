@@ -13,7 +13,6 @@ from exporter.core.shares import in_turn
 from exporter.sources.base import SourceStats
 from exporter.sources.files.access import Access
 from exporter.sources.files.admission import SharedLogs
-from exporter.sources.files.assigner import Assigner
 from exporter.sources.files.contents import format_of, looks_binary
 from exporter.sources.files.discovery import FilesSettings
 from exporter.sources.files.follow import Follower
@@ -103,7 +102,6 @@ class Offering:
         shared: SharedLogs,
         access: Access,
         follower: Follower,
-        assigner: Assigner,
         active: dict[Log, None],
         jobs: LogJobs,
         stats: Callable[[], SourceStats],
@@ -113,7 +111,6 @@ class Offering:
         self._shared = shared
         self._access = access
         self._follower = follower
-        self._assigner = assigner
         self._active = active
         self._jobs = jobs
         self._stats = stats
@@ -232,7 +229,7 @@ class Offering:
         if not log.last_read.is_text_known and log.last_read.read_to > log.position.offset:
             log.set_text_known(True)
             if looks_binary(block[log.position.offset - start :]):
-                self._assigner.refuse_binary(log)
+                self._follower.refuse_binary(log)
                 return None
         return block, start
 

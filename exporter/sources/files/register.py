@@ -6,12 +6,15 @@ Touches no file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from exporter.core.model import Job
 from exporter.core.text.stored_values import from_json, to_json
 from exporter.sources.files.checkpoints import Checkpoints, split_origin
+from exporter.sources.files.discovery import Globs
+from exporter.sources.files.filesystem import monotonic
 from exporter.sources.files.log import Log
 from exporter.sources.files.skipped_files import StoredTexts
 from exporter.sources.files.states import LogPosition
@@ -148,14 +151,12 @@ class Register:
 
     def finish(self, log: Log) -> None:
         """A log is done with."""
-        log.drop_reader()
         self.drop(log)
         self._put_done(log.origin, log.position)
         self._mark_unsaved(self._prefix + _DONE + log.origin)
 
     def pause(self, log: Log) -> None:
         """A log that stays where it is makes room for another; if there is more to read, as soon as there is room again."""
-        log.close()
         self.drop(log)
         modified = 0 if log.unseen else log.stat.modified
         self.table.put(log.origin, replace(log.position, modified=modified), paused=True)
@@ -167,6 +168,7 @@ class Register:
 
     def drop(self, log: Log) -> None:
         """Forget a log as if it had not been one."""
+        log.close()
         for path in log.names:
             self.unname(path)
         self.table.remove(log.origin)
@@ -247,6 +249,61 @@ class Register:
         for forgotten, at in self.table.forget_oldest_done(MAX_DONE):
             self._know_since(max(self.since, at.modified))
             self._mark_unsaved(self._prefix + _DONE + forgotten)
+
+
+class Recheck(NamedTuple):
+    """A path that led to a log; files that were there since its last log was `modified` may be unread.
+
+    since: of the monotonic clock; other files may have been moved on from the path since.
+    """
+
+    log: Log | None  # None after a restart
+    modified: int | None  # None if the path had no log before
+    since: float
+
+
+class RecheckQueue:
+    """Paths to check again for files that were there unseen. Stored, so that a later process checks them first."""
+
+    def __init__(self, register: Register, globs: Globs) -> None:
+        self._stored = register.texts[RECHECKS]
+        self._globs = globs
+        self._pending = {
+            path: Recheck(None, int(modified) if modified.isdecimal() else None, monotonic())
+            for path, modified in self._stored.items()
+        }
+
+    def add(self, path: str, log: Log | None, modified: int | None) -> None:
+        """Check a path that leads to `log`, or did; if it is queued, the earlier time counts."""
+        if log is not None and not self._globs.match(path):
+            path = log.base
+        since = monotonic()
+        pending = self._pending.get(path)
+        if pending is None or (modified is not None and pending.modified is not None and modified < pending.modified):
+            self._pending[path] = Recheck(log, modified, since)
+        else:
+            self._pending[path] = pending._replace(since=since)
+
+    def add_left(self, path: str, log: Log) -> None:
+        """Check a path that led to a log as it is known now."""
+        self.add(path, log, log.position.modified)
+
+    def pop(self) -> Iterator[tuple[str, Recheck]]:
+        """All that are queued, and what is added meanwhile, but no path twice: a folder may change all the time."""
+        again: dict[str, Recheck] = {}
+        popped = set()
+        while self._pending:
+            path, recheck = self._pending.popitem()
+            if path in popped:
+                again[path] = recheck
+            else:
+                popped.add(path)
+                yield path, recheck
+        self._pending = again
+
+    def store(self) -> None:
+        """Let the register store what is queued still: in a folder that changes all the time, or after an error."""
+        self._stored.become({path: str(recheck.modified or "") for path, recheck in self._pending.items()})
 
 
 def _to_json(position: LogPosition) -> str:

@@ -1,4 +1,4 @@
-"""Where the bytes of a log are now, and whose bytes a file holds: the one place that searches for them.
+"""Where the bytes of a log are now: the one place that searches for them.
 
 The order is always the same: a file with the log's inode, then a file with its bytes, then a compressed one. Changes no
 log; `follow` does, by what was found here.
@@ -33,7 +33,7 @@ from exporter.sources.files.contents import (
     version_of,
 )
 from exporter.sources.files.discovery import Globs
-from exporter.sources.files.filesystem import TICK_NS, OpenFile, closed_on_error
+from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.folders import COMPRESSED, Folder
 from exporter.sources.files.log import Log
 from exporter.sources.files.states import LogPosition
@@ -151,7 +151,7 @@ class Resolver:
         mark = log.position.mark
 
         def replaces(file: OpenFile) -> bool:
-            return self._access.holds(file, mark) and self._is_free_for(log, file) and self._is_all_in(log, file)
+            return self._access.holds(file, mark) and self._is_free_for(log, file) and self.is_all_in(log, file)
 
         return self._access.open_if(log.position.path, replaces) if mark.length >= HEAD_BYTES else None
 
@@ -184,52 +184,21 @@ class Resolver:
         names = self.folders.at(os.path.dirname(path)).with_inode(position.inode)
         return next((name for name in names if self._access.file_at(name) == position.file), None)
 
-    # -- whose bytes are in a file
-
-    def has(self, log: Log, file: OpenFile) -> bool:
-        """Whether a file with the inode's number of a log is the log's."""
-        return isinstance(log.reader, OpenFile) or self._access.is_file_of(file, log.position)
-
-    def log_in(self, file: OpenFile, logs: Iterable[Log]) -> Log | None:
-        """Which of some logs a file that nobody has holds the bytes of: one that is looked for, or one whose file was
-        deleted when a copy took its place.
-        """
-        for log in logs:
-            mark = log.position.mark
-            replaced = (
-                log.reader is not None and log.left is not None and log.stat.unlinked and mark.length >= HEAD_BYTES
-            )
-            has_bytes = mark.length > 0 and (log.missing or replaced) and self._access.holds(file, mark)
-            if has_bytes and (log.missing or self._is_all_in(log, file)):
-                return log
-        return None
-
-    def may_replace(self, log: Log, file: OpenFile) -> bool:
-        """Whether a file begins with all that was read of a log whose file was deleted, and that is too little to be sure."""
-        too_little = 0 < log.position.mark.length < HEAD_BYTES and log.left is not None and log.stat.unlinked
-        return too_little and self._access.holds(file, log.position.mark)
-
-    def done_in(self, file: OpenFile, base: str) -> str | None:
-        """The origin of the log that a file is of those that were done with; it was found as a log of `base`."""
-        for origin in self._table.done_with(base, inode_of(file.status())):
-            position = self._table.at(origin)
-            copied = position.file == NOWHERE and file.path != base and self._access.holds(file, position.mark)
-            has_identity = position.mark.length > 0 or position.generation is not None
-            if has_identity and (copied or self._access.is_file_of(file, position)):
-                return origin
-        return None
-
-    def is_copy_with_its_time(self, file: OpenFile) -> bool:
-        """Whether somebody has given a file the time of a log, and it holds all that was read of that and no more: what `mv`
-        makes on another disk, rsync, `cp -p` and a restore anywhere. Two logs that say the same have times of their own.
-        """
-        status = file.status()
-        if status.st_ctime_ns - status.st_mtime_ns <= TICK_NS:
-            return False
-        positions = self._table.written_at(status.st_mtime_ns)
-        return any(0 < at.offset == status.st_size and self._access.holds(file, at.mark) for at in positions)
-
-    # --
+    def is_all_in(self, log: Log, copy: OpenFile) -> bool:
+        """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
+        for path in self.folders.of(log).with_inode(log.position.inode):
+            if (file := self.file_at(path, log)) is not None:
+                file.close()
+                return False
+        if not isinstance(log.reader, OpenFile):
+            return True
+        try:
+            status = log.reader.status()
+            return status.st_nlink == 0 and holds_all_of(copy, log.reader, status.st_size)
+        except OSError as error:
+            if error.errno == errno.ESTALE:
+                return True
+            raise
 
     def _with_inode(self, log: Log, *, far: bool) -> list[str]:
         inode = log.position.inode
@@ -254,23 +223,7 @@ class Resolver:
     def _is_free_for(self, log: Log, file: OpenFile) -> bool:
         """Whether no other log has a file."""
         other = self._table.log_at(inode_of(file.status()))
-        return other is None or other is log or not self.has(other, file)
-
-    def _is_all_in(self, log: Log, copy: OpenFile) -> bool:
-        """Whether a log's file is gone, and whatever it held, as far as we can still see, is in a copy of it."""
-        for path in self.folders.of(log).with_inode(log.position.inode):
-            if (file := self.file_at(path, log)) is not None:
-                file.close()
-                return False
-        if not isinstance(log.reader, OpenFile):
-            return True
-        try:
-            status = log.reader.status()
-            return status.st_nlink == 0 and holds_all_of(copy, log.reader, status.st_size)
-        except OSError as error:
-            if error.errno == errno.ESTALE:
-                return True
-            raise
+        return other is None or other is log or not self._access.has(other, file)
 
 
 class ShortCopies:

@@ -148,25 +148,25 @@ class FilesSource:
         roots = (*self._globs.roots, *settings.allow_roots)
         self._access = Access(roots, OpenLogs(settings.open_files), refusals)
         resolver = Resolver(self._register.table, self._globs, self._access)
-        self._follower = Follower(self._register, self._globs, self._access, resolver, lambda: self.stats)
+        self._follower = Follower(
+            self._register, self._globs, self._access, resolver, lambda: self.stats, settings.line_bytes
+        )
         self._assigner = Assigner(
-            self._register, self._globs, self._follower, resolver, self._access,
-            begin_of=self._shared.begin_of, line_bytes=settings.line_bytes,
-        )  # fmt: skip
+            self._register, self._globs, self._follower, resolver, self._access, self._shared.begin_of
+        )
         self._watch = Watch(wake) if settings.watch else None
         self._walks = Walks(self._globs, self._access)
         self._rounds = Rounds(self._register)
         jobs = LogJobs(name, node_jobs or NodeJobs(), settings.service_accounts)
         self._offering = Offering(
-            settings, self._register, self._shared, self._access, self._follower, self._assigner, self._rounds.active, jobs,
-            lambda: self.stats,
+            settings, self._register, self._shared, self._access, self._follower, self._rounds.active, jobs, lambda: self.stats,
         )  # fmt: skip
         if first_start and settings.start == "end":
             self._register.start_initial_scan()
 
     def share_with(self, sources: Iterable[FilesSource]) -> None:
         """A log that moves to the folders of another source goes on there."""
-        self._assigner.others = [source._assigner for source in sources if source is not self]
+        self._assigner.planner.others = [source._assigner.planner for source in sources if source is not self]
 
     @property
     def watch_mode(self) -> str:
@@ -182,7 +182,7 @@ class FilesSource:
         self._shared.begin()
         self._apply_changes(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()
-        self._assigner.settle_copies(time)  # one that waits may be the log of which a copy is found now
+        self._assigner.copies.settle(time)  # one that waits may be the log of which a copy is found now
         self._visit(hints.paths, time)
         self._discover(hints.folders, time)
         self._apply_changes(time, now)
