@@ -56,8 +56,7 @@ class Assigner:
         status = self._access.status(path)
         if status is None:
             if path not in self._register.by_path and not filesystem.is_there(path):
-                # it was there, and has been moved on
-                self._read_missed_rotations(path, self._modified(path), now, None)
+                self.enqueue(path, None)  # it was there, and has been moved on
             return
         register, file = self._register, inode_of(status)
         owner = register.by_path.get(path)
@@ -80,12 +79,43 @@ class Assigner:
             self._adopt(path, now)
             self._quota.add(status.st_uid, now)
         elif register.table.last_of(path) is not log.position:
-            self._read_missed_rotations(path, self._modified(path), now, log)
+            self.enqueue(path, log)
+
+    def enqueue(self, path: str, log: Log | None) -> None:
+        """Look at a path and the files beside it before anything is read: `log` is, or has been, called so."""
+        last = self._register.table.last_of(path)
+        self._follower.rechecks.add(path, log, last.modified if last is not None else None)
 
     def recheck(self, path: str, recheck: Recheck, now: float) -> None:
-        """Read the files that were at a queued path unseen, and assign the one that is there now."""
-        log, modified, since = recheck
-        self._read_missed_rotations(path, modified, now, log, since if modified is None else math.inf)
+        """Assign the file that is at a queued path now, and those that were there since its last log was `modified`, and have
+        been moved on before they were seen, oldest first.
+
+        Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
+        rotation. What its folder held at some time since the path was queued tells all then.
+        """
+        log, modified, queued = recheck
+        folders = self._resolver.folders
+        since = self._register.time_after(self._register.since if modified is None else modified)
+        try:
+            self._recheck_path(path, now, log)
+            folder, name = os.path.split(path)
+            siblings = folders.at(folder, queued if modified is None else math.inf).siblings(name)
+            for sibling, status in reversed(folders.newest_first(siblings)):
+                ours = modified is not None or self._is_rotated(sibling, path)
+                if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
+                    if self._globs.match(sibling) and not sibling.endswith(".gz"):
+                        self._assign_early(sibling, status, now)
+                    elif sibling.endswith(COMPRESSED):
+                        self._archives.take(path, sibling, now, log)
+                    else:
+                        self._take_sibling(path, sibling, now)
+            alone = modified is None and not siblings
+            rested = alone or folders.at(folder).siblings(name) == siblings
+        except OSError:
+            self._follower.rechecks.add(path, log, modified)
+            raise
+        if not rested:
+            self._follower.rechecks.add(path, log, modified)  # they were moved on while they were looked at
 
     def resume(self, now: float) -> None:
         """Logs that rotation has moved out of the globs, and that were quiet for so long that they were done with, may be
@@ -113,15 +143,11 @@ class Assigner:
         file = self._access.open(path)
         if file is None:
             return
-        modified = self._modified(path)
+        last = self._register.table.last_of(path)
         candidates = [log for original in originals for log in self._possible_originals(original)]
-        if not self._settle(path, file, candidates, now):
-            return
-        log = self._register.by_path.get(path)
-        if log is not None and modified is None:
-            self._follower.rechecks.add(path, log, None)  # with others that are new, for one look at their folder
-        else:
-            self._read_missed_rotations(path, modified, now, log)
+        if self._settle(path, file, candidates, now):
+            log = self._register.by_path.get(path)
+            self._follower.rechecks.add(path, log, last.modified if last is not None else None)
 
     def _settle(self, base: str, file: OpenFile, candidates: Sequence[Log], now: float) -> bool:
         """Make the move for an open file, which may be a copy of one of `candidates`. Whether a new log begins with it."""
@@ -149,42 +175,6 @@ class Assigner:
             with closed_on_error(file):
                 self._follower.apply(Revive(origin), path, file, now)
         return False
-
-    def _modified(self, path: str) -> int | None:
-        last = self._register.table.last_of(path)
-        return last.modified if last is not None else None
-
-    def _read_missed_rotations(
-        self, path: str, modified: int | None, now: float, log: Log | None, listed: float = math.inf
-    ) -> None:
-        """Files that were at `path` since its last log was `modified`, and have been moved on before they were seen,
-        oldest first.
-
-        Where it had no log, other programs' files may have names that begin alike, and only a number or a date tells of
-        rotation. `log` is, or has been, called `path`. What its folder held at some time since `listed` tells all.
-        """
-        folders = self._resolver.folders
-        since = self._register.time_after(self._register.since if modified is None else modified)
-        try:
-            self._recheck_path(path, now, log)
-            folder, name = os.path.split(path)
-            siblings = folders.at(folder, listed).siblings(name)
-            for sibling, status in reversed(folders.newest_first(siblings)):
-                ours = modified is not None or self._is_rotated(sibling, path)
-                if ours and status.st_mtime_ns >= since and stat.S_ISREG(status.st_mode):
-                    if self._globs.match(sibling) and not sibling.endswith(".gz"):
-                        self._assign_early(sibling, status, now)
-                    elif sibling.endswith(COMPRESSED):
-                        self._archives.take(path, sibling, now, log)
-                    else:
-                        self._take_sibling(path, sibling, now)
-            alone = modified is None and not siblings
-            rested = alone or folders.at(folder).siblings(name) == siblings
-        except OSError:
-            self._follower.rechecks.add(path, log, modified)
-            raise
-        if not rested:
-            self._follower.rechecks.add(path, log, modified)  # they were moved on while they were looked at
 
     def _assign_early(self, path: str, status: os.stat_result, now: float) -> None:
         """A path of the globs with a file that no log has is found now: it may be compressed before a walk comes."""

@@ -9,9 +9,9 @@ import math
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from exporter.sources.files import filesystem
 from exporter.sources.files.filesystem import NO_ANSWER, TICK_NS, monotonic, now_ns
@@ -76,7 +76,14 @@ def is_numbered(path: str, base: str) -> bool:
     )
 
 
+def names_of(paths: Collection[str]) -> set[str]:
+    """What the files at some paths are called, and were before rotation numbered them."""
+    before = {original for path in paths for original in originals(path) if is_numbered(path, original)}
+    return {os.path.basename(path) for path in (*paths, *before)}
+
+
 LISTINGS = 3  # of a folder that changes all the time
+MAX_FOLDERS = 32  # in a folder: a stat each for a log that went while nobody looked
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,11 @@ def snapshot(path: str) -> Folder:
         if _stamp(path) == stamp:
             break
     return folder
+
+
+def folders_in(path: str) -> list[str]:
+    """The first folders in a folder."""
+    return list(islice(filesystem.folders_in(path), MAX_FOLDERS))
 
 
 def _stamp(path: str) -> int:

@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 
 from exporter.sources.files import filesystem, folders
 from exporter.sources.files.access import Access
@@ -38,7 +37,6 @@ from exporter.sources.files.folders import COMPRESSED, Folder
 from exporter.sources.files.log import Log
 from exporter.sources.files.states import LogPosition
 
-MAX_FOLDERS = 32  # in a folder: a stat each for a log that went while nobody looked
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
 
 Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
@@ -81,10 +79,8 @@ class Folders:
     def siblings_of(self, log: Log) -> Siblings:
         """The files that rotation may have made of a log, by any of its names."""
         paths = [path for path in (log.base, log.position.path, log.position.place, *log.position.called) if path]
-        paths += [before for path in paths for before in folders.originals(path) if folders.is_numbered(path, before)]
-        names = {os.path.basename(path) for path in paths}
         folder = self.of(log)
-        return self.newest_first({path for name in names for path in folder.siblings(name)})
+        return self.newest_first({path for name in folders.names_of(paths) for path in folder.siblings(name)})
 
     def newest_first(self, paths: Iterable[str]) -> Siblings:
         """The files among some siblings, as many as rotation may have left."""
@@ -96,9 +92,7 @@ class Folders:
 
     def _folders_in(self, path: str) -> list[str]:
         if path not in self._within:
-            self._within[path] = self._access.read_or_default(
-                path, lambda: list(islice(filesystem.folders_in(path), MAX_FOLDERS)), []
-            )
+            self._within[path] = self._access.read_or_default(path, partial(folders.folders_in, path), [])
         return self._within[path]
 
 

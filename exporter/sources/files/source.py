@@ -180,10 +180,11 @@ class FilesSource:
         self._follower.begin()
         self._assigner.begin()
         self._shared.begin()
+        self._assigner.copies.settle(time)  # one that waits may be the log of which a copy is found now
         self._apply_changes(time, now)
         hints = self._watch.take(time) if self._watch is not None else Hints()
-        self._assigner.copies.settle(time)  # one that waits may be the log of which a copy is found now
         self._visit(hints.paths, time)
+        self._apply_changes(time, now)
         self._discover(hints.folders, time)
         self._apply_changes(time, now)
         try:
@@ -236,21 +237,25 @@ class FilesSource:
         """Check the active logs, those with a hint, and a share of all others."""
         others = self._rounds.share(watched=self.watch_mode == "inotify")
         others += [named for path in hinted if (named := self._register.by_path.get(path)) is not None]
-        vacant: list[str] = []
         for log in dict.fromkeys([*self._rounds.active, *others]):
             if not self._register.table.knows(log):
                 self._rounds.active.pop(log, None)
                 continue
             with self._access.counting_errors(log.position.path):
                 self._follower.visit(log, time)
-            if log.base not in self._register.by_path and (log.left is not None or is_there(log.base)):
-                vacant.append(log.base)  # a walk may find what is there now too late
+            vacant = log.base not in self._register.by_path and (log.left is not None or is_there(log.base))
+            if vacant and self._is_free(log.base):
+                self._assigner.enqueue(log.base, log)  # a walk may find what is there now too late
             if log.active(time):
                 self._rounds.active[log] = None
-        for path in dict.fromkeys([*hinted, *vacant]):  # after all logs: one of them may go on in what is there now
-            if path not in self._register.by_path and self._globs.match(path) and self._shared.counts(path):
+        for path in hinted:  # after all logs: one of them may go on in what is there now
+            if self._is_free(path):
                 with self._access.counting_errors(path):
                     self._assigner.assign(path, time)
+
+    def _is_free(self, path: str) -> bool:
+        """Whether a path may lead to a log, and to none that is known."""
+        return path not in self._register.by_path and self._globs.match(path) and self._shared.counts(path)
 
     def _discover(self, folders: Iterable[str], time: float) -> None:
         """Look for new logs."""
