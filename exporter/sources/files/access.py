@@ -179,20 +179,14 @@ class Access:
 
     def status(self, path: str) -> os.stat_result | None:
         """A path's status, if it leads to a file that may be read."""
-        try:
-            path.encode()
-            status = self.roots.status_of(path)
-        except UnicodeEncodeError:
+        if path.encode("utf-8", "ignore").decode() != path:
             self.refusals.note(path, "name_not_utf8")
             return None
-        except Refused as refused:
-            self.refusals.note(path, str(refused))
-            return None
-        except FileNotFoundError:
-            return None  # gone again, or a link to nowhere
-        except OSError as error:
-            self.failed(path, error)
-            return None
+        status = None
+        with self.counting_errors(path):
+            status = self._unless_refused(path, self.roots.status_of)
+        if status is None:
+            return None  # perhaps gone again, or a link to nowhere
         if not modes.S_ISREG(status.st_mode):
             self.refusals.note(path, KINDS.get(modes.S_IFMT(status.st_mode), "special"))
             return None
@@ -211,8 +205,11 @@ class Access:
 
     def open(self, path: str) -> OpenFile | None:
         """A path's file; None if it may not be read, which is counted."""
+        return self._unless_refused(path, self.roots.open)
+
+    def _unless_refused(self, path: str, look: Callable[[str], T]) -> T | None:
         try:
-            return self.roots.open(path)
+            return look(path)
         except GONE:
             return None
         except Refused as refused:

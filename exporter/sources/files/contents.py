@@ -26,7 +26,7 @@ HEAD_BYTES = 1024
 TAIL_BYTES = 256  # fluent-bit takes 32 (its 22f8800ff); a repeated progress line is longer than that
 # Of the last one to two of them the checksums tell: at most 64 MiB are compared, in 40 ms from the cache.
 SPAN_BYTES = 32 << 20
-_BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 
 Read = Callable[[int, int], bytes]  # (how many bytes, from which offset)
 Inode = tuple[int, int]  # device, inode
@@ -84,8 +84,8 @@ class Fingerprint:
         for span in (self.latest, self.earlier):
             if span is not None:
                 checksum = 0
-                for at in range(span.since, stop, _BLOCK_BYTES):
-                    checksum = zlib.crc32(read(min(_BLOCK_BYTES, stop - at), at), checksum)
+                for at in range(span.since, stop, BLOCK_BYTES):
+                    checksum = zlib.crc32(read(min(BLOCK_BYTES, stop - at), at), checksum)
                 if checksum != span.checksum:
                     return False
                 stop = span.since
@@ -137,7 +137,6 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-BLOCK_BYTES = 1 << 20
 BLOCKS_A_STEP = 8  # 30 to 60 ms with zlib
 
 _DAMAGE = (OSError, EOFError, zlib.error)
@@ -302,7 +301,6 @@ def same_head(one: Reader, other: Reader | Fingerprint) -> bool:
 
 
 COUNTED_BYTES = 64 << 20  # 20 ms from the page cache; beyond it, lines count from 1 where reading began
-_BLOCK_BYTES = 1 << 20
 
 
 def start_of_last_line(read: Read, size: int, line_bytes: int) -> int:
@@ -320,7 +318,7 @@ def line_at(read: Read, offset: int) -> int:
     if offset > COUNTED_BYTES:
         return 1
     return 1 + sum(
-        read(min(_BLOCK_BYTES, offset - start), start).count(b"\n") for start in range(0, offset, _BLOCK_BYTES)
+        read(min(BLOCK_BYTES, offset - start), start).count(b"\n") for start in range(0, offset, BLOCK_BYTES)
     )
 
 

@@ -15,16 +15,7 @@ from functools import partial
 
 from exporter.sources.files import contents, folders
 from exporter.sources.files.access import Access
-from exporter.sources.files.contents import (
-    HEAD_BYTES,
-    GzipReader,
-    Inode,
-    Version,
-    inode_of,
-    same_beginning,
-    same_bytes,
-    version_of,
-)
+from exporter.sources.files.contents import HEAD_BYTES, GzipReader, Inode, Version, inode_of, version_of
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
@@ -133,7 +124,9 @@ class Copies:
         log, start = suspect.log, min(suspect.compared, size)
         suspect.compared = min(size, start + self._unspent)
         self._unspent -= suspect.compared - start
-        same = isinstance(log.reader, OpenFile) and same_bytes(suspect.file, log.reader, start, suspect.compared)
+        same = isinstance(log.reader, OpenFile) and contents.same_bytes(
+            suspect.file, log.reader, start, suspect.compared
+        )
         if not same:
             suspect.compared = 0
             self._follower.read(log, 0, now)  # truncated just now, perhaps
@@ -149,7 +142,7 @@ class Copies:
         """Whether a log's file still begins with all that is in another one, as far as the first look tells."""
         its_file = log.position.file
         self._follower.read(log, 0, now)  # finds out whether the log was truncated
-        same = isinstance(log.reader, OpenFile) and same_beginning(file, log.reader, size)
+        same = isinstance(log.reader, OpenFile) and contents.same_beginning(file, log.reader, size)
         if not same:
             self._follower.read(log, 0, now)  # just now, perhaps
         return same and log.position.file == its_file

@@ -287,14 +287,14 @@ class Follower:
         """A log's bytes may be under another name, in a copy, or compressed. If they stay nowhere, the log is over."""
         assert log.left is not None
         missed = now - log.left
-        for file in self._resolver.files_of(log, far=not missed):
+        file = self._resolver.file_of(log, far=not missed)
+        if file is not None:
             with closed_on_error(file):
-                if self.owner_of(file, now) in (None, log):
-                    self.take_file(log, file, now)
-                    if missed:  # then files that came to its path meanwhile were missed, too
-                        self.rechecks.add_left(log.base, log)
-                    return
-            file.close()
+                self.owner_of(file, now)
+                self.take_file(log, file, now)
+            if missed:  # then files that came to its path meanwhile were missed, too
+                self.rechecks.add_left(log.base, log)
+            return
         log.observe(Nowhere(now, unknowable=log.position.file == NOWHERE and not log.position.mark.length))
         if isinstance(log.state, Gone):
             self._lose(log, log.state)

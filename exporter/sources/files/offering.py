@@ -69,7 +69,7 @@ def _new_writes(logs: Iterable[Log]) -> Iterator[LastWrite]:
             yield LastWrite(
                 time=log.stat.touched / 1e9,
                 job=log.job,
-                path=position.path.encode("utf-8", "backslashreplace").decode(),
+                path=position.shown_path,
                 origin=log.origin,
                 offset=position.offset,
                 line=position.line,
@@ -193,7 +193,7 @@ class Offering:
         return Chunk(
             log=log.key,
             origin=log.origin,
-            path=position.path.encode("utf-8", "backslashreplace").decode(),  # rotation may have given it any name
+            path=position.shown_path,
             source="job",
             format=self._format(log, data),
             offset=position.offset,

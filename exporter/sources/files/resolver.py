@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -39,6 +39,7 @@ from exporter.sources.files.states import LogPosition
 
 MAX_SIBLINGS = 64  # the newest; logrotate keeps fewer, and a thousand ranks named job-N are not a rotation
 
+Suits = Callable[[Log, OpenFile], bool]
 Siblings = Sequence[tuple[str, os.stat_result]]  # paths and what a stat told of them, the newest first
 
 
@@ -115,28 +116,38 @@ class Resolver:
 
     # -- where a log's bytes are
 
-    def files_of(self, log: Log, *, far: bool) -> Iterator[OpenFile]:
-        """Files with the bytes of a log, open: those with its inode, then what copytruncate made, or a rotated file.
+    def file_of(self, log: Log, *, far: bool) -> OpenFile | None:
+        """The first file with the bytes of a log that no other log has, open: one with its inode, what copytruncate made, or
+        a rotated one.
 
         `far`: its inode is looked for in the folders near its own, too.
         """
         for path in sorted(self._with_inode(log, far=far), key=self._globs.match, reverse=True):
-            if (file := self.file_at(path, log)) is not None:
-                yield file
-        yield from self._copies_of(log)
-        nobodys = [item for item in self.folders.siblings_of(log) if self._table.log_at(inode_of(item[1])) is None]
+            if (file := self.file_at(path, log, self._is_free_for)) is not None:
+                return file
+        siblings = self.folders.siblings_of(log)
+        if (file := self._copy_of(log, siblings, self._is_free_for)) is not None:
+            return file
+        nobodys = [item for item in siblings if self._table.log_at(inode_of(item[1])) is None]
         self.short_copies.record(log.position.mark, log.last_read.recent_bytes, nobodys)
+        return None
 
     def is_copied(self, log: Log) -> bool:
         """Whether a file beside a log's holds what was read of it."""
-        for copy in self._copies_of(log):
+        copy = self._copy_of(log, self.folders.siblings_of(log))
+        if copy is not None:
             copy.close()
-            return True
-        return False
+        return copy is not None
 
-    def file_at(self, path: str, log: Log) -> OpenFile | None:
+    def file_at(self, path: str, log: Log, suits: Suits = lambda _log, _file: True) -> OpenFile | None:
         """A path's file, open, if it is a log's file, by its inode and by what was read of it."""
-        return self._access.open_if(path, lambda file: self._is_its_file(file, log.position))
+        position = log.position
+
+        def is_its_file(file: OpenFile) -> bool:
+            same_number = file.status().st_ino == position.inode
+            return same_number and self._access.is_file_of(file, position) and suits(log, file)
+
+        return self._access.open_if(path, is_its_file)
 
     def replacement_of(self, log: Log) -> OpenFile | None:
         """The file at a log's path, open, if it is a copy that took the place of the log's file: as rsync and editors make
@@ -202,17 +213,14 @@ class Resolver:
         moved = [path for folder in self.folders.near_to(log) for path in self.folders.at(folder).with_inode(inode)]
         return [path for path in moved if not self._globs.excludes(path)]  # else it may be another source's
 
-    def _copies_of(self, log: Log) -> Iterator[OpenFile]:
+    def _copy_of(self, log: Log, siblings: Siblings, suits: Suits = lambda _log, _file: True) -> OpenFile | None:
         mark = log.position.mark
-        siblings = self.folders.siblings_of(log) if mark.length else []
-        for path, status in siblings:
+        for path, status in siblings if mark.length else ():
             if status.st_size >= mark.length and not path.endswith(COMPRESSED):
-                file = self._access.open_if(path, lambda file: self._access.holds(file, mark))
+                file = self._access.open_if(path, lambda file: self._access.holds(file, mark) and suits(log, file))
                 if file is not None:
-                    yield file
-
-    def _is_its_file(self, file: OpenFile, position: LogPosition) -> bool:
-        return file.status().st_ino == position.inode and self._access.is_file_of(file, position)
+                    return file
+        return None
 
     def _is_free_for(self, log: Log, file: OpenFile) -> bool:
         """Whether no other log has a file."""

@@ -38,6 +38,11 @@ class LogPosition:
     def file(self) -> Inode:
         return self.device, self.inode
 
+    @property
+    def shown_path(self) -> str:
+        """Rotation may have given it any name, also one that is not UTF-8."""
+        return self.path.encode("utf-8", "backslashreplace").decode()
+
 
 @dataclass(frozen=True, slots=True)
 class Following:
