@@ -127,10 +127,6 @@ class Assigner:
                 if not self._is_quiet(origin, position, now):
                     self._register.table.end_lingering(origin)
 
-    def close(self) -> None:
-        """Let go of the files that wait."""
-        self.copies.close()
-
     def _adopt(self, path: str, now: float) -> None:
         """A path leads to a file that no log has."""
         for earlier in self._register.table.logs_of(path):  # one of them may go on in this file

@@ -15,19 +15,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from exporter.sources.base import SourceStats
-from exporter.sources.files import filesystem
+from exporter.sources.files import contents, filesystem
 from exporter.sources.files.access import GONE, Access, OtherBytes
-from exporter.sources.files.contents import (
-    HEAD_BYTES,
-    NOWHERE,
-    Fingerprint,
-    GzipReader,
-    format_of,
-    inode_of,
-    line_at,
-    looks_binary,
-    start_of_last_line,
-)
+from exporter.sources.files.contents import HEAD_BYTES, NOWHERE, Fingerprint, GzipReader, inode_of
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.log import Log
@@ -103,7 +93,7 @@ class Follower:
             return
         head = file.read(HEAD_BYTES, 0)
         if offset is None:
-            offset = start_of_last_line(file.read, status.st_size, self._line_bytes)
+            offset = contents.start_of_last_line(file.read, status.st_size, self._line_bytes)
         position = LogPosition(
             path=file.path,
             device=status.st_dev,
@@ -111,11 +101,11 @@ class Follower:
             generation=file.generation(),
             modified=status.st_mtime_ns,
             offset=offset,
-            line=line_at(file.read, offset),
+            line=contents.line_at(file.read, offset),
             mark=Fingerprint.taken(file.read, offset or len(head)),  # of what it began with when it was found
-            format=format_of(base, head) if offset else None,
+            format=contents.format_of(base, head) if offset else None,
         )
-        if looks_binary(head):
+        if contents.looks_binary(head):
             file.close()
             self._access.refuse_binary(file.path, inode_of(status), status.st_size)
             return

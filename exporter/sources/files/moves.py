@@ -7,7 +7,7 @@ the same may be asked again.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exporter.sources.files.access import Access
 from exporter.sources.files.contents import HEAD_BYTES, NOWHERE, Inode, inode_of
@@ -66,23 +66,16 @@ class BeginUnlessCopied:
 Move = Leave | GoOn | Revive | TakeOver | Begin
 
 
+@dataclass(eq=False)
 class Planner:
     """Chooses the moves of one source."""
 
-    def __init__(
-        self,
-        register: Register,
-        globs: Globs,
-        access: Access,
-        resolver: Resolver,
-        begin_of: Callable[[str], int | None],
-    ) -> None:
-        self.others: list[Planner] = []  # of other sources, whose logs may move to this one's folders
-        self._register = register
-        self._globs = globs
-        self._access = access
-        self._resolver = resolver
-        self._begin_of = begin_of  # where another node was that read a log before us
+    _register: Register
+    _globs: Globs
+    _access: Access
+    _resolver: Resolver
+    _begin_of: Callable[[str], int | None]  # where another node was that read a log before us
+    others: list[Planner] = field(default_factory=list)  # of other sources, whose logs may move to this one's folders
 
     def plan(self, base: str, file: OpenFile, owner: Log | None, waiting: Container[Inode]) -> Move | BeginUnlessCopied:
         """The move for a file that was found as one of `base`. `owner` is the log whose file it is, if any."""

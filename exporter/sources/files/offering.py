@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from exporter.core.decoding.jobs import log_group, with_owner
@@ -92,30 +93,20 @@ class Turn(NamedTuple):
     end: End
 
 
+@dataclass(eq=False)
 class Offering:
     """Offers the logs that have something to be read."""
 
-    def __init__(
-        self,
-        settings: FilesSettings,
-        register: Register,
-        shared: SharedLogs,
-        access: Access,
-        follower: Follower,
-        active: dict[Log, None],
-        jobs: LogJobs,
-        stats: Callable[[], SourceStats],
-    ) -> None:
-        self._settings = settings
-        self._register = register
-        self._shared = shared
-        self._access = access
-        self._follower = follower
-        self._active = active
-        self._jobs = jobs
-        self._stats = stats
-        self._backfilled = -math.inf  # when back-fill last had a turn
-        self._served: dict[int | None, None] = {}  # users of the node whose logs had a turn; the last one last
+    _settings: FilesSettings
+    _register: Register
+    _shared: SharedLogs
+    _access: Access
+    _follower: Follower
+    _active: dict[Log, None]
+    _jobs: LogJobs
+    _stats: Callable[[], SourceStats]
+    _backfilled: float = -math.inf  # when back-fill last had a turn
+    _served: dict[int | None, None] = field(default_factory=dict)  # users whose logs had a turn; the last one last
 
     def offer(self, time: float, now: float) -> Iterator[Chunk]:
         """Logs of running jobs first, in turn; then back-fill, but a chunk of it a second, so that it ends."""

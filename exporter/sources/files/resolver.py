@@ -247,22 +247,19 @@ class ShortCopies:
             size = status.st_size
             if not HEAD_BYTES <= size < mark.length or path.endswith(COMPRESSED):
                 continue
-            file = self._access.try_open(path)
-            if file is None:
-                continue
-            with closed_on_error(file):
-                alike = self._access.read_or_default(path, partial(same_head, file, mark), False)
-                is_comparable = size - start >= TAIL_BYTES
-                end = (
-                    self._access.read_or_default(path, partial(file.read, size - start, start), b"")
-                    if is_comparable
-                    else b""
-                )
-            file.close()
-            if alike and (not is_comparable or end == kept[: size - start]):
+            is_comparable = size - start >= TAIL_BYTES
+            end = kept[: size - start] if is_comparable else b""
+            file = self._access.open_if(path, partial(self._ends_with, mark, size, end))
+            if file is not None:
+                file.close()
                 self._read[version_of(status)] = size if is_comparable else 0
                 if len(self._read) > MAX_SHORT_COPIES:
                     del self._read[next(iter(self._read))]
+
+    def _ends_with(self, mark: Fingerprint, size: int, end: bytes, file: OpenFile) -> bool:
+        """Whether a file of this size begins as `mark` tells, and ends so."""
+        read = partial(file.read, len(end), size - len(end))
+        return self._access.read_or_default(file.path, lambda: same_head(file, mark) and read() == end, False)
 
     def read_of(self, file: OpenFile) -> int:
         """How much of a new file was read before. Where nobody can tell, that is counted."""

@@ -220,7 +220,7 @@ class FilesSource:
     def close(self) -> None:
         if self._watch is not None:
             self._watch.close()
-        self._assigner.close()
+        self._assigner.copies.close()
         for log in self._register.table.followed():
             log.close()
 
