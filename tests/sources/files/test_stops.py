@@ -5,6 +5,7 @@ decide, in order, and those that they ask.
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,9 +20,18 @@ from tests.support.tailing import Node, lines
 from tests.support.tailing_run import Numbers
 
 ROOM = str(Path(files.__file__).parent)
-DECIDE = {"source", "watch", "assigner", "moves", "resolver", "follow", "copies", "admission", "leases", "offering"}
+PAGE = (Path(__file__).parents[3] / "docs/internals/tailing.md").read_text().partition("## The modules")[2]
+ORDER = [name for row in re.findall(r"^\|(.*?)\|", PAGE, re.MULTILINE) for name in re.findall(r"`(\w+)\.py`", row)]
+DECIDE = ORDER[ORDER.index("resolver") :]
 MOST_RETURNS = 5  # to a file that decides
 MOST_STOPS = 210  # at all, at those that are asked too
+
+
+def test_the_page_names_each_module_after_those_that_it_imports() -> None:
+    assert sorted(ORDER) == sorted(path.stem for path in Path(ROOM).glob("*.py") if path.stem != "__init__")
+    for name in ORDER:
+        imports = set(re.findall(r"sources\.files\.(\w+) import", Path(ROOM, f"{name}.py").read_text()))
+        assert imports <= set(ORDER[: ORDER.index(name)]), name
 
 
 def stops(run: Callable[[], object]) -> Counter[str]:
