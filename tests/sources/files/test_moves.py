@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from exporter.sources.files.checkpoints import Checkpoints
 from exporter.sources.files.moves import Begin, BeginUnlessCopied, GoOn, Leave, Planner, Revive
-from exporter.sources.files.register import Register
+from exporter.sources.files.resolver import Resolver
 from tests.support.tailing import Node, lines, write
 from tests.support.tailing_programs import miscounted, program, run_in_memory
 
 FILES = Path(__file__).parents[3] / "exporter/sources/files"
-PROGRAMS = 40
+PROGRAMS = 15
 
 BANNER = b"launcher: an option is at its default value\n" * 60
 
@@ -70,28 +71,33 @@ def test_what_is_there_at_the_first_start_begins_at_its_last_line(tmp_path: Path
     assert planned(node, tmp_path / "a.log") == Begin(None)
 
 
-def rows_of(register: Register) -> object:
-    table = register.table
-    positions = {origin: table.at(origin) for origin in table._rows}
-    return positions, dict(table._by_file), dict(register.by_path), dict(register._unsaved_keys)
-
-
-def test_a_plan_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("decides", "function"),
+    [(Planner, "plan"), (Resolver, "file_of"), (Resolver, "archives_of"), (Resolver, "replacement_of")],
+)
+def test_a_choice_changes_nothing(decides: type, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In programs of writing, rotating, failing and crashing."""
-    plan: Callable[..., Any] = Planner.plan
-    plans = []
+    choose: Callable[..., Any] = getattr(decides, function)
+    unchanged = []
 
-    def watched(planner: Planner, *arguments: Any) -> object:
-        before = rows_of(planner._register)
+    def watched(chooser: Any, *arguments: Any, **named: Any) -> object:
+        table = chooser._register.table if decides is Planner else chooser._table
+        before = state_of(table)
         try:
-            return plan(planner, *arguments)
+            return choose(chooser, *arguments, **named)
         finally:
-            plans.append(rows_of(planner._register) == before)
+            unchanged.append(state_of(table) == before)
 
-    monkeypatch.setattr(Planner, "plan", watched)
+    monkeypatch.setattr(decides, function, watched)
     assert not any(miscounted(program(random.Random(seed)), run_in_memory) for seed in range(PROGRAMS))
-    assert len(plans) > PROGRAMS
-    assert all(plans)
+    assert len(unchanged) > PROGRAMS
+    assert all(unchanged)
+
+
+def state_of(table: Checkpoints) -> object:
+    """All that is known of all logs."""
+    logs = {log.origin: (log.names, log.state, log.reader, log.activity.rest_until) for log in table.followed()}
+    return logs, {origin: table.at(origin) for origin in table._rows}, dict(table._by_file), dict(table._called)
 
 
 def test_one_module_gives_logs_their_files_and_names() -> None:
