@@ -188,6 +188,14 @@ def test_a_node_that_was_suspended_counts_nothing_that_another_has_claimed(fleet
     assert owner.counted == Counter(one=1)
 
 
+def test_a_log_that_another_node_has_claimed_is_closed(fleet: list[Node]) -> None:
+    owner = suspended_owner(fleet)
+    assert owner.source is not None
+    assert owner.source.stats.open_files == 1
+    rounds(fleet, 30)
+    assert owner.source.stats.open_files == 0
+
+
 def test_a_node_whose_claims_fail_after_a_suspension_counts_nothing_meanwhile(
     fleet: list[Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
