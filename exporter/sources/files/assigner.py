@@ -44,7 +44,7 @@ class Assigner:
         self._follower = follower
         self._resolver = resolver
         self._access = access
-        self._archives = Archives(register, globs, follower, access)
+        self._archives = Archives(follower, self.planner, access)
         self._quota = Quota(register)
 
     def begin(self) -> None:

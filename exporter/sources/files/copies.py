@@ -8,19 +8,17 @@ or is one too many, is read: a crash counted twice is better than one missed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from exporter.sources.files import contents, folders
+from exporter.sources.files import contents
 from exporter.sources.files.access import Access
 from exporter.sources.files.contents import HEAD_BYTES, GzipReader, Inode, Version, inode_of, version_of
-from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import OpenFile, closed_on_error
 from exporter.sources.files.follow import Follower
 from exporter.sources.files.log import Log
-from exporter.sources.files.moves import Begin, GoOn, Leave, Move, Planner
+from exporter.sources.files.moves import Begin, GoOn, Leave, Move, Planner, Revive
 from exporter.sources.files.register import Register
 from exporter.sources.files.resolver import ShortCopies
 
@@ -154,10 +152,9 @@ MAX_TAKEN = 1024
 class Archives:
     """Takes those that no log was read from."""
 
-    def __init__(self, register: Register, globs: Globs, follower: Follower, access: Access) -> None:
-        self._register = register
-        self._globs = globs
+    def __init__(self, follower: Follower, planner: Planner, access: Access) -> None:
         self._follower = follower
+        self._planner = planner
         self._access = access
         self._taken: dict[Version, None] = {}
 
@@ -173,51 +170,17 @@ class Archives:
         file = self._access.try_open(path)
         if file is None:
             return
-        unpacked = GzipReader(file)
-        with closed_on_error(unpacked):
-            taken = self._repeats_log(base, unpacked, log, now)
-            origin = None if taken else self._begun_as(base, unpacked)
-        if taken:
-            unpacked.close()
-            return
-        self._taken[version_of(unpacked.status)] = None
-        if len(self._taken) > MAX_TAKEN:
-            del self._taken[next(iter(self._taken))]
-        self._follower.take_archive(base, origin, unpacked, now)
-
-    def _repeats_log(self, base: str, unpacked: GzipReader, log: Log | None, now: float) -> bool:
-        """Whether the archive repeats a log that is followed or was read."""
-        if version_of(unpacked.status) in self._taken:
-            return True
-        kin = self._register.table.kin_of(base) if self._globs.match(unpacked.path.removesuffix(".gz")) else ()
-        for other in dict.fromkeys([*self._register.table.logs_of(base), *kin, *([log] if log is not None else [])]):
-            if other.left is None and contents.same_head(unpacked, other.position.mark):
-                read = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
-                self._access.read_or_default(other.position.path, read, None)
-            reader, mark = other.reader, other.position.mark
-            if isinstance(reader, OpenFile):
-                taken = contents.is_packed_copy(unpacked, reader)
-            elif isinstance(reader, GzipReader):
-                taken = inode_of(reader.status) == inode_of(unpacked.status)
-            elif taken := not other.over and contents.may_hold(unpacked, mark):  # it is looked for, and found here
-                self._follower.rechecks.add(base, other, other.position.modified)
-            if taken:
-                return True
-        marks = [self._register.table.at(origin).mark for origin in self._register.table.done_of(base)]
-        folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
-        marks += [
-            at.mark
-            for at in self._register.table.with_length(unpacked.trailer()[1])
-            if os.path.dirname(at.path) == folder
-        ]
-        return any(contents.is_packed_whole(unpacked, mark) for mark in marks)
-
-    def _begun_as(self, base: str, unpacked: GzipReader) -> str | None:
-        """The log that was finished too early: more of it is here. Rotation may have compressed it under another name."""
-        for origin in (
-            done for name in (base, *folders.originals(base)) for done in self._register.table.done_of(name)
-        ):
-            mark = self._register.table.at(origin).mark
-            if mark.length <= contents.COMPARED_BYTES and contents.may_hold(unpacked, mark):
-                return origin
-        return None
+        archive = GzipReader(file)
+        with closed_on_error(archive):
+            version = version_of(archive.status)
+            kin = self._planner.kin_of(archive, base, log) if version not in self._taken else []
+            for other in kin:
+                if other.left is None and contents.same_head(archive, other.position.mark):
+                    read = partial(self._follower.read, other, 0, now)  # whether its file still holds what was read
+                    self._access.read_or_default(other.position.path, read, None)
+            move = self._planner.plan_archive(archive, base, kin) if version not in self._taken else Leave()
+            if isinstance(move, Begin | Revive):
+                self._taken[version] = None
+                if len(self._taken) > MAX_TAKEN:
+                    del self._taken[next(iter(self._taken))]
+            self._follower.apply_archive(move, base, archive, now)

@@ -121,14 +121,22 @@ class Follower:
             log.observe(Unreached(now))
         self._access.refusals.forget(file.path)
 
-    def take_archive(self, base: str, origin: str | None, archive: GzipReader, now: float) -> None:
-        """Read an archive as the next log of `base`, or as more of one that was done with."""
-        if origin is None:
-            position = LogPosition(path=archive.path, modified=archive.status.st_mtime_ns)
-            log = self._register.new(base, position, now)
-        else:
-            log = self._register.revive(origin, now)
-            self._register.move(log, log.lose_file)
+    def apply_archive(self, move: Leave | GoOn | Revive | Begin, base: str, archive: GzipReader, now: float) -> None:
+        """Make the move that was planned for an archive, found as one of `base`: a log has it then, or it is closed."""
+        match move:
+            case Leave():
+                archive.close()
+                return
+            case GoOn(log):  # its own search finds it
+                archive.close()
+                self.rechecks.add(base, log, log.position.modified)
+                return
+            case Revive(origin):
+                log = self._register.revive(origin, now)
+                self._register.move(log, log.lose_file)
+            case Begin():
+                position = LogPosition(path=archive.path, modified=archive.status.st_mtime_ns)
+                log = self._register.new(base, position, now)
         log.attach(archive)
         log.observe(Unreached(now))
 

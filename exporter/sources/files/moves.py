@@ -6,11 +6,13 @@ the same may be asked again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 
+from exporter.sources.files import contents
 from exporter.sources.files.access import Access
-from exporter.sources.files.contents import HEAD_BYTES, NOWHERE, Inode, inode_of
+from exporter.sources.files.contents import HEAD_BYTES, NOWHERE, GzipReader, Inode, inode_of
 from exporter.sources.files.discovery import Globs
 from exporter.sources.files.filesystem import TICK_NS, OpenFile
 from exporter.sources.files.folders import originals
@@ -94,6 +96,38 @@ class Planner:
         if inode_of(file.status()) in waiting:
             return Leave()
         return self._begin_at_its_path(file) if file.path == base else BeginUnlessCopied()
+
+    def kin_of(self, archive: GzipReader, base: str, log: Log | None) -> list[Log]:
+        """The logs that an archive may repeat. It was found as one of `base`; `log` is, or has been, called so."""
+        table = self._register.table
+        kin = table.kin_of(base) if self._globs.match(archive.path.removesuffix(".gz")) else ()
+        return list(dict.fromkeys([*table.logs_of(base), *kin, *([log] if log is not None else [])]))
+
+    def plan_archive(self, archive: GzipReader, base: str, kin: Iterable[Log]) -> Leave | GoOn | Revive | Begin:
+        """The move for a gzip file that was found as one of `base`; it may repeat a log of `kin`."""
+        for log in kin:
+            if isinstance(log.reader, OpenFile):
+                repeats = contents.is_packed_copy(archive, log.reader)
+            elif isinstance(log.reader, GzipReader):
+                repeats = inode_of(log.reader.status) == inode_of(archive.status)
+            elif not log.over and contents.may_hold(archive, log.position.mark):
+                return GoOn(log)
+            else:
+                repeats = False
+            if repeats:
+                return Leave()
+        table = self._register.table
+        marks = [table.at(origin).mark for origin in table.done_of(base)]
+        folder = os.path.dirname(base)  # in which it may have been read under another name, and moved on since
+        marks += [at.mark for at in table.with_length(archive.trailer()[1]) if os.path.dirname(at.path) == folder]
+        if any(contents.is_packed_whole(archive, mark) for mark in marks):
+            return Leave()
+        # Of one that was finished too early, more is here. Rotation may have compressed it under another name.
+        for origin in (done for name in (base, *originals(base)) for done in table.done_of(name)):
+            mark = table.at(origin).mark
+            if mark.length <= contents.COMPARED_BYTES and contents.may_hold(archive, mark):
+                return Revive(origin)
+        return Begin(0)
 
     def log_in(self, file: OpenFile, logs: Iterable[Log]) -> Log | None:
         """Which of some logs a file that nobody has holds the bytes of: one that is looked for, or one whose file was

@@ -73,7 +73,13 @@ def test_what_is_there_at_the_first_start_begins_at_its_last_line(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("decides", "function"),
-    [(Planner, "plan"), (Resolver, "file_of"), (Resolver, "archives_of"), (Resolver, "replacement_of")],
+    [
+        (Planner, "plan"),
+        (Planner, "plan_archive"),
+        (Resolver, "file_of"),
+        (Resolver, "archives_of"),
+        (Resolver, "replacement_of"),
+    ],
 )
 def test_a_choice_changes_nothing(decides: type, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In programs of writing, rotating, failing and crashing."""
@@ -90,7 +96,7 @@ def test_a_choice_changes_nothing(decides: type, function: str, monkeypatch: pyt
 
     monkeypatch.setattr(decides, function, watched)
     assert not any(miscounted(program(random.Random(seed)), run_in_memory) for seed in range(PROGRAMS))
-    assert len(unchanged) > PROGRAMS
+    assert unchanged
     assert all(unchanged)
 
 
