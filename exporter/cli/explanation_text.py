@@ -62,7 +62,9 @@ def explanation(
     extent += [f"GPU {gpu}"] if gpu else []
     yield from field("signature", " · ".join([incident.signature, *extent]))
     yield from _emphasised(field("cause", _cause(diagnosis, chosen)), color=color)
-    if chosen:
+    if not chosen:
+        yield from incident_text.mostly(diagnosis.domain)
+    else:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
             yield from field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
         for leaf in distinct_evidence(chosen.against):

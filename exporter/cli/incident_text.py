@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.core.collectives import collective_texts
-from exporter.core.model import STAMPED, UNKNOWN, UNRECOGNISED
+from exporter.core.model import DOMAIN_WORDS, STAMPED, UNKNOWN, UNRECOGNISED, Domain
 from exporter.core.text.phrases import counted, evidence_text, printable
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def incident_text(
     lines += field("signature", " · ".join([record["signature"], *_extent(record)]))
     cause = catalogue.root_causes.get(record["root_cause"])
     lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record, facts, packs)
+    lines += mostly(record["domain"]) if not cause else []
     lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
     for text in waiting_texts(record, cascades):
         lines += field("ranks", text)
@@ -139,6 +140,11 @@ VERDICTS = {
     "workload": "not a fault of the infrastructure",  # nor always of the job: somebody may have cancelled it
     "unclear": "whose fault is unclear",
 }
+
+
+def mostly(domain: Domain) -> list[str]:
+    """Where the fault of a line without a known cause mostly lies; nothing where the line cannot tell."""
+    return [] if domain == "unknown" else field("mostly", DOMAIN_WORDS[domain])
 
 
 def same_time(signature: str, text: str) -> str:

@@ -34,7 +34,8 @@ DESCRIPTION = (
     "3: none was found, and something could not be read."
 )
 CSV_FIELDS = (
-    "time", "node", "signature", "root_cause", "verdict", "severity", "role", "gpu", "job", "path", "line", "lines", "text",
+    "time", "node", "signature", "root_cause", "verdict", "domain", "severity", "role", "gpu", "job", "path",
+    "line", "lines", "text",
 )  # fmt: skip
 
 

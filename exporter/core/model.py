@@ -18,6 +18,24 @@ Layer = Literal["kernel", "runtime", "library", "framework", "fabric", "host"]
 Severity = Literal["info", "warning", "error", "critical"]
 Role = Literal["root", "confirmation", "cascade", "context"]
 Verdict = Literal["infrastructure", "workload", "unclear"]
+Domain = Literal[
+    "hardware", "driver", "library", "mismatch", "configuration", "resources", "program", "network", "storage", "scheduler",
+    "unknown",
+]  # fmt: skip
+DOMAIN_WORDS: Mapping[Domain, str] = {  # where a fault lies
+    "hardware": "the hardware: a card, a link, power, the node",
+    "driver": "the driver or firmware",
+    "library": "a defect of a library, framework or serving engine",
+    "mismatch": "versions or builds that do not fit each other or the GPU",
+    "configuration": "settings of the job or the node",
+    "resources": "too little memory, disk or time",
+    "program": "the program or its input",
+    "network": "the network",
+    "storage": "a file system or a disk",
+    "scheduler": "the batch system or whoever uses it",
+    "unknown": "unknown",
+}
+INFRASTRUCTURE: frozenset[Domain] = frozenset({"hardware", "driver", "network", "storage"})
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
 # What clears a node fault.

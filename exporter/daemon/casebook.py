@@ -72,7 +72,7 @@ class Casebook:
             catalogue, self._watch.attribution.job_of, ingest.pipeline.went_on, self.tracker.incidents
         )
         for incident in self.tracker.undiagnosable:
-            self._counters.count_root(incident, UNKNOWN, "unclear")
+            self._counters.count_root(incident, UNKNOWN, "unclear", "unknown")
             warn(f"an incident of {incident.signature} is counted without a diagnosis: no pack has its signature")
 
     def start_at_zero(self) -> None:

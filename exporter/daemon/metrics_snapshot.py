@@ -112,7 +112,7 @@ def snapshot_of(
     occurred = {cause for (_, cause), count in values.get("gpufault_incidents_total", {}).items() if count}
     occurred |= {cause for cause, held in exposures.items() if held} | {fault.root_cause for fault in faults}
     values["gpufault_root_cause_info"] = {
-        (cause.id, cause.title, cause.verdict, "critical" if cause.needs_operator else "error"): 1.0
+        (cause.id, cause.title, cause.verdict, "critical" if cause.needs_operator else "error", cause.domain): 1.0
         for cause in catalogue.root_causes.values()
         if cause.id in occurred
     }

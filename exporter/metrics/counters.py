@@ -14,7 +14,7 @@ from prometheus_client.samples import Exemplar
 
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.matching.pipeline import Processed
-from exporter.core.model import UNKNOWN, Incident, Match, SourceKind, Verdict
+from exporter.core.model import UNKNOWN, Domain, Incident, Match, SourceKind, Verdict
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.sources.base import SourceStats
 
@@ -40,8 +40,9 @@ METRICS: dict[str, Metric] = {
     ),
     "gpufault_incident_verdicts_total": Metric(
         "counter",
-        ("signature", "root_cause", "verdict", "source"),
-        "Root incidents by verdict and by the log that reported them; a series appears with its first incident. Use it "
+        ("signature", "root_cause", "verdict", "source", "domain"),
+        "Root incidents by verdict, by the domain in which the fault lies, and by the log that reported them; a series "
+        "appears with its first incident. Use it "
         "for alerts that page.",
         True,
     ),
@@ -95,7 +96,7 @@ METRICS: dict[str, Metric] = {
         "gauge", (), "1 if the kubelet answered which pods have which GPUs. Only with jobs.pod_resources."
     ),
     "gpufault_root_cause_info": Metric(
-        "gauge", ("root_cause", "title", "verdict", "severity"),
+        "gauge", ("root_cause", "title", "verdict", "severity", "domain"),
         "Descriptions of the root causes that have occurred or that the node is at risk of; always 1. Severity critical: "
         "an operator has to act.",
     ),
@@ -268,17 +269,17 @@ class Counters:
         elif diagnosis.role == "cascade":
             self.add("gpufault_cascades_total", signature)
         else:
-            self.count_root(diagnosis.incident, cause, diagnosis.verdict)
+            self.count_root(diagnosis.incident, cause, diagnosis.verdict, diagnosis.domain)
             self._set("gpufault_last_incident_timestamp_seconds", (signature,), now)
             labels = {"incident": diagnosis.id} | ({"job": job[:MAX_EXEMPLAR_JOB]} if job else {})
             self._exemplars["gpufault_incidents_total", (signature, cause)] = Exemplar(labels, 1.0, now)
         if gpu and not late:
             self.add("gpufault_gpu_incidents_total", self.gpu_label(gpu, on_node=gpu_on_node), signature)
 
-    def count_root(self, incident: Incident, cause: str, verdict: Verdict) -> None:
+    def count_root(self, incident: Incident, cause: str, verdict: Verdict, domain: Domain) -> None:
         """Count a root incident that is not late."""
         self.add("gpufault_incidents_total", incident.signature, cause)
-        self.add("gpufault_incident_verdicts_total", incident.signature, cause, verdict, incident.first.source)
+        self.add("gpufault_incident_verdicts_total", incident.signature, cause, verdict, incident.first.source, domain)
 
     def start_at_zero(self, series: Iterable[tuple[str, Labels]]) -> None:
         """Create missing series with the value 0: `increase()` ignores the step to 1 of a series that starts there."""

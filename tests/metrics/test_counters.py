@@ -35,8 +35,8 @@ def test_a_root_incident_is_counted_by_verdict_and_by_who_reported_it() -> None:
     for diagnosis in (diagnosed(), diagnosed(), diagnosed("job", verdict="unclear", root_cause="unknown")):
         counters.count_incident(diagnosis, NOW, late=False, gpu=None, gpu_on_node=True)
     assert counters.families()[VERDICTS] == {
-        ("gpu_fault", "bad_gpu", "infrastructure", "kernel"): 2.0,
-        ("gpu_fault", "unknown", "unclear", "job"): 1.0,
+        ("gpu_fault", "bad_gpu", "infrastructure", "kernel", "unknown"): 2.0,
+        ("gpu_fault", "unknown", "unclear", "job", "unknown"): 1.0,
     }
     assert counters.families()[INCIDENTS] == {("gpu_fault", "bad_gpu"): 2.0, ("gpu_fault", "unknown"): 1.0}
 

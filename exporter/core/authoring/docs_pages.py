@@ -147,9 +147,10 @@ def _cause(cause: RootCause) -> str:
         if cause.needs_operator and cause.action
         else ""
     )
+    grade = f"evidence {cause.strength}: {STRENGTHS[cause.strength]}"
     parts = [
         f'### <a id="{cause.id}"></a>{_prose(cause.title)}\n',
-        f"`{cause.id}` · verdict: {cause.verdict} · evidence {cause.strength}: {STRENGTHS[cause.strength]}{operator}\n",
+        f"`{cause.id}` · verdict: {cause.verdict} · domain: {cause.domain} · {grade}{operator}\n",
         f"**Do:** {_prose(cause.remediation)}\n",
     ]
     if cause.when:
@@ -168,10 +169,10 @@ def root_causes(catalogue: Catalogue) -> str:
     """A table of all root causes with what decides each, for docs/root-causes.md."""
     rows = "".join(
         f"| {_cell(cause.title)} (`{cause.id}`) "
-        f"| {_cell(decided_by(cause.when)) if cause.when else ''} | {cause.verdict} | {cause.strength} |\n"
+        f"| {_cell(decided_by(cause.when)) if cause.when else ''} | {cause.verdict} | {cause.domain} | {cause.strength} |\n"
         for cause in sorted(catalogue.root_causes.values(), key=lambda cause: cause.title.lower())
     )
-    return f"| root cause | what decides it | verdict | evidence |\n| --- | --- | --- | --- |\n{rows}"
+    return f"| root cause | what decides it | verdict | domain | evidence |\n| --- | --- | --- | --- | --- |\n{rows}"
 
 
 def decided_by(condition: Condition) -> str:

@@ -12,10 +12,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from exporter.core.model import (
+    INFRASTRUCTURE,
     OPERATOR_ACTIONS,
     UNRECOGNISED,
     Action,
     CrashKind,
+    Domain,
     Layer,
     Reach,
     Role,
@@ -184,6 +186,9 @@ class Signature(Gated):
     verdict: Annotated[
         Verdict, about("who must fix it where no cause is known; unclear, unless each cause of it has the same verdict")
     ] = "unclear"
+    domain: Annotated[
+        Domain, about("where the fault lies if no cause is known; unknown unless reports of it agree")
+    ] = "unknown"
     role: Annotated[
         Role,
         about(
@@ -208,12 +213,7 @@ class Signature(Gated):
     death: Annotated[DeathLine | None, about("its lines report the end of a process or a job, see there")] = None
     repeats_within: Annotated[
         StrictFloat,
-        about(
-            "seconds, for a state that goes on and is reported again and again: reports with less silence "
-            "between them are one incident. 0: the window of all incidents",
-            ge=0,
-            le=3600,
-        ),
+        about("of a state that is reported again and again: seconds of silence that end it. 0: as all", ge=0, le=3600),
     ] = 0.0
     counts: Annotated[
         Literal["always", "last"],
@@ -343,18 +343,16 @@ class RootCause(Identified):
     ] = ()
     against: Annotated[tuple[Annotated[Condition, Checked], ...], about("each that holds removes evidence")] = ()
     verdict: Annotated[Verdict, about("who must fix it: infrastructure, workload, or unclear")]
+    domain: Annotated[Domain, about("where the fault lies; writing-signatures.md says what each word means")] = (
+        "unknown"
+    )
     action: Annotated[
         Action | None,
-        about(
-            "action for a critical incident outside vendors' tables; node-check reports run_diagnostics, "
-            "reset_gpu, reboot and replace"
-        ),
+        about("what a critical incident outside vendors' tables needs; node-check reports what operators have to do"),
     ] = None
     strength: Annotated[
         Literal["A", "B", "C", "D", "E"],
-        about(
-            "A confirmed and fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"
-        ),
+        about("A fixed upstream, B a maintainer's diagnosis, C several reports, D one report, E inferred"),
     ]
     remediation: Annotated[str, about("what to do first", min_length=3)]
     references: Annotated[tuple[str, ...], about("confirmations and reports of the cause")] = ()
@@ -367,6 +365,11 @@ class RootCause(Identified):
     def check(self) -> None:
         if self.needs_operator and self.verdict != "infrastructure":
             raise ValueError(f"action: {self.action} needs verdict: infrastructure beside it")
+        excluded = (
+            "workload" if self.domain in INFRASTRUCTURE else "infrastructure" if self.domain == "program" else None
+        )
+        if self.verdict == excluded:
+            raise ValueError(f"verdict: {self.verdict} contradicts domain: {self.domain}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from exporter.core.catalogue.pack_types import RootCause
-from exporter.core.model import Action, Incident, Severity, Truth, Verdict
+from exporter.core.model import Action, Domain, Incident, Severity, Truth, Verdict
 
 STRENGTHS = "ABCDE"
 
@@ -83,6 +83,7 @@ class Diagnosis:
     root_cause: str
     caused_by: str | None  # the id of the root incident
     verdict: Verdict
+    domain: Domain = "unknown"  # where the fault lies
     evidence: tuple[Evidence, ...] = ()
     remediation: str = ""
     references: tuple[str, ...] = ()

@@ -174,6 +174,7 @@ def diagnose(
         root_cause=reported.root_cause if reported else best.cause.id if best else UNKNOWN,
         caused_by=caused_by,
         verdict=reported.verdict if reported else verdict,
+        domain=reported.domain if reported else best.cause.domain if best else signature.domain,
         evidence=tuple(
             Evidence(subject=leaf.subject, value=leaf.value, reason=leaf.reason)
             for leaf in distinct_evidence((*best.held, *best.supports) if best else ())

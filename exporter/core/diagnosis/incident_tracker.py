@@ -92,7 +92,9 @@ class IncidentTracker:
             lines = entry.incident.lines
             reported = Reported("", "", "context", "", lines)
             if d := diagnosed.get(entry.number):
-                reported = Reported(d.id, d.caused_by or d.id, d.role, d.root_cause, lines, d.verdict, d.action)
+                reported = Reported(
+                    d.id, d.caused_by or d.id, d.role, d.root_cause, lines, d.verdict, d.action, d.domain
+                )
             self._open.mark_reported(entry, reported)
         return [diagnosed[entry.number] for entry in due if entry.number in diagnosed]
 
@@ -289,6 +291,7 @@ def _with_root_cause(cascade: Diagnosis, root: Entry, diagnosed: Diagnosis | Non
         cascade,
         root_cause=diagnosed.root_cause,
         verdict=diagnosed.verdict,
+        domain=diagnosed.domain,
         remediation=diagnosed.remediation,
         references=diagnosed.references,
         evidence=(),

@@ -22,7 +22,7 @@ from exporter.core.diagnosis.incidents import (
     shares_job,
     within_window,
 )
-from exporter.core.model import Action, Incident, Match, Verdict
+from exporter.core.model import Action, Domain, Incident, Match, Verdict
 from exporter.core.shares import most_first
 
 IndexKey = tuple[str, str]  # scope or source (a scope contains a space); GPU address, NO_GPU, or ANY_GPU for all
@@ -51,8 +51,9 @@ class Reported:
     role: Literal["root", "cascade", "context"]
     root_cause: str
     lines: int
-    verdict: Verdict = "unclear"  # this and the next field were added in later versions
+    verdict: Verdict = "unclear"  # this and the next fields were added in later versions
     action: Action | None = None
+    domain: Domain = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,7 @@ class IncidentRecord(_Part):
     role: Name | None = None
     caused_by: Name | None = None
     verdict: Name | None = None
+    domain: Name | None = None
     evidence: Annotated[tuple[RecordedEvidence, ...], BeforeValidator(_items)] = ()
     remediation: Text | None = None
     references: Texts = ()

@@ -68,6 +68,7 @@ def incident_record(
         "role": diagnosis.role,
         "caused_by": diagnosis.caused_by,
         "verdict": diagnosis.verdict,
+        "domain": diagnosis.domain,
         "evidence": [{"what": e.subject, "value": hide(e.value), "why": e.reason} for e in diagnosis.evidence],
         "remediation": diagnosis.remediation,
         "references": list(diagnosis.references),

@@ -80,6 +80,7 @@ def test_an_incident_has_every_field_of_the_contract() -> None:
         "ranks": ["3", "10"],  # as numbers
         "role": "root",
         "caused_by": None,
+        "domain": "unknown",
         "verdict": "infrastructure",
         "evidence": [
             {"what": "fact home_fs_type", "value": "nfs", "why": "no locks"},

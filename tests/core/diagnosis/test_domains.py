@@ -1,0 +1,74 @@
+"""Where a fault lies: by its cause, else by its line, and for a consequence by its root."""
+
+import pytest
+
+from exporter.config import packs
+from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.diagnosis.incident_tracker import IncidentTracker
+from exporter.core.model import Match
+from exporter.core.text.problems import InvalidInput
+from tests.support.matches import catalogue_of, match
+
+PACK = """
+signatures:
+  - {id: card_lost, patterns: ['aaaa'], domain: hardware}
+  - {id: call_failed, patterns: ['bbbb'], domain: library}
+  - {id: said_nothing, patterns: ['cccc']}
+  - {id: peer_gone, role: cascade, patterns: ['dddd'], domain: network, follows: [call_failed]}
+root_causes:
+  - id: too_old
+    title: The version is too old
+    signatures: [call_failed]
+    when: {fact: version, version: '<2'}
+    verdict: unclear
+    domain: mismatch
+    strength: B
+    remediation: Update it.
+"""
+# A line of these causes cannot tell a card from its driver, or a program from what it calls.
+OPEN = {
+    "channels_cleaned_up", "crash_without_message", "gpu_action_required", "gpu_job_never_ended", "gpu_not_initialised",
+    "gpu_reset_required", "iommu_refused_dma", "killed_without_message", "named_process_died", "node_reboot_required",
+    "peer_failure", "triton_kernel_exceeds_gpu", "triton_launch_rejected",
+}  # fmt: skip
+
+
+def diagnosed(*matches: Match, facts: dict[str, str] | None = None) -> dict[str, Diagnosis]:
+    tracker = IncidentTracker(catalogue_of(PACK), "n1", window=60.0, settle=15.0)
+    tracker.add(matches)
+    diagnoses = tracker.settle(1e12, lambda _: facts or {}, everything=True)
+    return {diagnosis.incident.signature: diagnosis for diagnosis in diagnoses}
+
+
+@pytest.mark.parametrize(
+    ("signature", "facts", "domain"),
+    [
+        ("card_lost", {}, "hardware"),
+        ("said_nothing", {}, "unknown"),
+        ("call_failed", {"version": "1.9"}, "mismatch"),
+        ("call_failed", {"version": "2.0"}, "library"),
+        ("call_failed", {}, "library"),
+    ],
+)
+def test_a_cause_tells_it_and_without_one_the_line(signature: str, facts: dict[str, str], domain: str) -> None:
+    assert diagnosed(match(signature), facts=facts)[signature].domain == domain
+
+
+def test_a_consequence_has_the_domain_of_its_root() -> None:
+    both = diagnosed(match("call_failed", 0), match("peer_gone", 1), facts={"version": "1"})
+    assert both["peer_gone"].domain == both["call_failed"].domain == "mismatch"
+    assert diagnosed(match("peer_gone"))["peer_gone"].domain == "network"
+
+
+@pytest.mark.parametrize(
+    ("domain", "verdict"), [("hardware", "workload"), ("storage", "workload"), ("program", "infrastructure")]
+)
+def test_a_verdict_that_contradicts_the_domain_is_refused(domain: str, verdict: str) -> None:
+    pack = PACK.replace("verdict: unclear", f"verdict: {verdict}").replace("domain: mismatch", f"domain: {domain}")
+    with pytest.raises(InvalidInput, match=f"verdict: {verdict} contradicts domain: {domain}"):
+        catalogue_of(pack)
+
+
+def test_each_built_in_cause_has_a_domain_but_those_that_cannot_tell() -> None:
+    causes = packs.load().root_causes.values()
+    assert {cause.id for cause in causes if cause.domain == "unknown"} == OPEN
