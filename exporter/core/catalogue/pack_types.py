@@ -186,9 +186,7 @@ class Signature(Gated):
     verdict: Annotated[
         Verdict, about("who must fix it where no cause is known; unclear, unless each cause of it has the same verdict")
     ] = "unclear"
-    domain: Annotated[
-        Domain, about("where the fault lies if no cause is known; unknown unless reports of it agree")
-    ] = "unknown"
+    domain: Annotated[Domain, about("where a fault without a cause lies; unknown unless its reports agree")] = "unknown"
     role: Annotated[
         Role,
         about(
@@ -343,9 +341,7 @@ class RootCause(Identified):
     ] = ()
     against: Annotated[tuple[Annotated[Condition, Checked], ...], about("each that holds removes evidence")] = ()
     verdict: Annotated[Verdict, about("who must fix it: infrastructure, workload, or unclear")]
-    domain: Annotated[Domain, about("where the fault lies; writing-signatures.md says what each word means")] = (
-        "unknown"
-    )
+    domain: Annotated[Domain, about("where the fault lies; docs/writing-signatures.md has the words")] = "unknown"
     action: Annotated[
         Action | None,
         about("what a critical incident outside vendors' tables needs; node-check reports what operators have to do"),
