@@ -25,6 +25,7 @@ from exporter.core.diagnosis.record_schema import KINDS, RefusedRecord, as_line,
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.model import Moment
 from exporter.fleet.history.folder_ingest import fill
+from exporter.fleet.history.insert import NewRows
 from exporter.fleet.history.pulled import PullCursor, PulledPart, store_parts
 from exporter.fleet.history.schema import create
 from exporter.fleet.history.store import Store
@@ -146,6 +147,14 @@ def honest() -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
+def honest_new_rows() -> NewRows:
+    rows = NewRows()
+    for record in map(parse, honest().splitlines()):
+        assert record is not None
+        rows.add(record)
+    return rows
+
+
 HONEST_ROWS = "SELECT {} FROM {} WHERE node IN ('n1', 'n2', 'n3') ORDER BY ALL"
 TABLES = {
     "incidents": "id, time, node, signature, root_cause, role, job", "heartbeats": "*", "facts": "*",
@@ -178,7 +187,7 @@ def store(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
 def expected() -> list[Any]:
     with duckdb.connect() as db:
         create(db)
-        part = PulledPart(node="n", lines=tuple(honest().splitlines(keepends=True)), cursor=CURSOR)
+        part = PulledPart(node="n", rows=honest_new_rows(), cursor=CURSOR)
         store_parts(db, [part], NOW)
         return honest_rows(db)
 
@@ -224,8 +233,8 @@ def test_pulling_keeps_what_honest_nodes_wrote() -> None:
     assert cleaned.refused.total() >= sum(map(refused, lies()))
     with duckdb.connect() as db:
         create(db)
-        parts = [PulledPart(node="liar", lines=cleaned.lines, cursor=CURSOR),
-                 PulledPart(node="n", lines=tuple(honest().splitlines(keepends=True)), cursor=CURSOR)]  # fmt: skip
+        parts = [PulledPart(node="liar", rows=cleaned.rows, cursor=CURSOR),
+                 PulledPart(node="n", rows=honest_new_rows(), cursor=CURSOR)]  # fmt: skip
         assert store_parts(db, parts, NOW) == {}
         assert honest_rows(db) == expected()
 

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO
 
 import duckdb
 
-from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
+from exporter.core.diagnosis.record_schema import RefusedRecord, parse
 from exporter.core.model import AHEAD_SECONDS
-from exporter.fleet.history.insert import insert
+from exporter.fleet.history.insert import NewRows, insert
 from exporter.fleet.history.journal_files import (
     MAX_LINE_BYTES,
     Cursor,
@@ -48,10 +46,10 @@ class Ingested:
 
 @dataclass(slots=True, kw_only=True)
 class _Batch:
-    """Records of several files in one file, and what is wrong with these files. `refused`: unusable lines by file."""
+    """Records of several files, and what is wrong with these files. `refused`: unusable lines by file."""
 
-    records: IO[bytes]
-    count: int = 0
+    rows: NewRows = field(default_factory=NewRows)
+    size: int = 0  # bytes
     cursors: list[Cursor] = field(default_factory=list)
     gaps: list[GapRow] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
@@ -65,8 +63,8 @@ class _Batch:
                 self.refuse(path, number, f"{error.reason} ({error.node})" if error.node else error.reason)
                 record = None
             if record is not None:
-                self.records.write(as_line(record))
-                self.count += 1
+                self.rows.add(record)
+                self.size += len(line)
             number += 1
         return number
 
@@ -94,18 +92,15 @@ def fill(
     _replace_gaps(
         db, "unreadable_files", [(path, None, 1, "not a regular file; not opened") for path in listing.others], now
     )
-    with TemporaryDirectory(prefix="gpufault-") as scratch:
-        path = Path(scratch, "batch.jsonl")
-        pending = [file for file in listing.files if not _is_unchanged(file, cursors)]
-        while pending and not stop():
-            with path.open("wb") as records:
-                batch = _Batch(records=records)
-                pending = _collect(batch, pending, cursors, db, is_whole=is_whole)
-            _store(db, batch, str(path), now)
-            count += batch.count
-            bad += batch.refused.total()
-            read |= {file.path for file in batch.cursors}
-            cursors = _cursors(db) if pending else cursors
+    pending = [file for file in listing.files if not _is_unchanged(file, cursors)]
+    while pending and not stop():
+        batch = _Batch()
+        pending = _collect(batch, pending, cursors, db, is_whole=is_whole)
+        _store(db, batch, now)
+        count += len(batch.rows)
+        bad += batch.refused.total()
+        read |= {file.path for file in batch.cursors}
+        cursors = _cursors(db) if pending else cursors
     set_horizon(db, now)
     return Ingested(files=len(read), records=count, bad_lines=bad, seconds=time.monotonic() - begin)
 
@@ -142,7 +137,7 @@ def _collect(
 ) -> list[Cursor]:
     """Fill a batch; the files that are left, or have more. A file that fails leaves what others gave as it is."""
     for at, file in enumerate(pending):
-        room = BATCH_BYTES - batch.records.tell()
+        room = BATCH_BYTES - batch.size
         if room <= 0:
             return list(pending[at:])
         try:
@@ -180,13 +175,13 @@ def _collect_whole(batch: _Batch, file: Cursor, db: duckdb.DuckDBPyConnection) -
     batch.cursors.append(replace(file, lines=number - 1))
 
 
-def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, path: str, now: float) -> None:
+def _store(db: duckdb.DuckDBPyConnection, batch: _Batch, now: float) -> None:
     """Rows, gaps and cursors of a batch, in one transaction."""
     with transaction(db):
-        if batch.count:
-            insert(db, path, now=now)
+        if batch.rows:
+            insert(db, batch.rows, now=now)
         more = [("bad_lines", file, None, count - NAMED, "further lines") for file, count in batch.refused.items()]
-        _put(db, batch.cursors, [*batch.gaps, *(gap for gap in more if gap[3] > 0)], now, inserted=batch.count > 0)
+        _put(db, batch.cursors, [*batch.gaps, *(gap for gap in more if gap[3] > 0)], now, inserted=bool(batch.rows))
 
 
 def _put(

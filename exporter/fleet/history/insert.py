@@ -1,4 +1,4 @@
-"""From lines of checked records to rows: drops what the tables have already, within each node's share.
+"""From checked records to rows: drops what the tables have already, within each node's share.
 
 A node's share is how many rows, and how many different values, it may have. A node may lie, or a job on it may print anything.
 What is beyond its share affects that node only: a further value becomes `other`, and the earliest rows are deleted.
@@ -7,47 +7,106 @@ What is beyond its share affects that node only: a further value becomes `other`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import duckdb
+import numpy as np
+from pydantic_core import to_json
 
-from exporter.fleet.history.journal_files import MAX_LINE_BYTES
+from exporter.core.diagnosis.record_schema import (
+    FactsRecord,
+    FaultRecord,
+    HeartbeatRecord,
+    IncidentRecord,
+    JobEndRecord,
+    Record,
+    RecordedJob,
+    as_line,
+)
 from exporter.fleet.history.retention import RAN
 
 MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
+_NO_JOB = RecordedJob()
 
-_PATHS = (
-    "kind", "time", "node", "id", "signature", "root_cause", "vendor", "severity", "role", "verdict", "source", "path",
-    "line", "gpu", "job", "job.id", "job.user", "job.account", "job.name", "job.image", "job.namespace", "job.pod",
-    "caused_by", "text", "hours", "gpu_busy_hours", "outcome", "started", "boot.id", "boot.time", "state", "action",
-    "cleared.kind",
-)  # fmt: skip
-_FIELD = {path: f"f[{number}]" for number, path in enumerate(_PATHS, 1)}
-_NAMES = (
-    "id", "node", "signature", "root_cause", "vendor", "severity", "role", "verdict", "source", "gpu", "caused_by",
-)  # fmt: skip
-_JOB = {
-    "job_user": "user", "account": "account", "job_name": "name", "image": "image", "namespace": "namespace", "pod": "pod",
-}  # fmt: skip
-_LINES = f"SELECT json FROM read_ndjson_objects(?, maximum_object_size = {MAX_LINE_BYTES})"  # escaped, a record may be longer
+Row = tuple[object, ...]
 
 
-def _double(path: str) -> str:
-    return f"{_FIELD[path]}::DOUBLE"
+def _incident(one: IncidentRecord) -> Row:
+    job, text = one.job or _NO_JOB, as_line(one).decode().strip()
+    return (
+        one.time, one.node, one.id, one.signature, one.root_cause, one.vendor, one.severity, one.role, one.verdict, one.source,
+        one.path, one.line, one.gpu, job.id, job.user, job.account, job.name, job.image, job.namespace, job.pod,
+        one.caused_by, one.text, text if len(text) <= MAX_RECORD_CHARS else "{}",
+    )  # fmt: skip
 
 
-_STAGE = f"""
-CREATE OR REPLACE TEMP TABLE staged AS SELECT row, json, {_FIELD["kind"]} AS kind, {_double("time")} AS time,
-    {", ".join(f"{_FIELD[name]} AS {name}" for name in (*_NAMES, "path", "text", "outcome", "action"))},
-    {_FIELD["line"]}::BIGINT AS line,
-    CASE json_type(json, '$.job') WHEN 'OBJECT' THEN {_FIELD["job.id"]} ELSE {_FIELD["job"]} END AS job,
-    {", ".join(f"{_FIELD[f'job.{name}']} AS {column}" for column, name in _JOB.items())},
-    json_extract(json, '$.facts') AS facts, {_double("started")} AS started,
-    {_FIELD["boot.id"]} AS boot, {_double("boot.time")} AS booted,
-    {_FIELD["state"]} AS fault_state, {_FIELD["cleared.kind"]} AS cleared_by,
-    {_double("hours")} AS hours, {_double("gpu_busy_hours")} AS gpu_busy_hours
-FROM (SELECT row_number() OVER () AS row, json,
-    json_extract_string(json, [{", ".join(f"'$.{path}'" for path in _PATHS)}]) AS f FROM ({_LINES}))"""
+def _facts(one: FactsRecord) -> Row:
+    boot = one.boot
+    return one.time, one.node, to_json(one.facts).decode(), boot and boot.id, boot and boot.time
+
+
+def _heartbeat(one: HeartbeatRecord) -> Row:
+    return one.time, one.node, one.hours, one.gpu_busy_hours
+
+
+def _job_end(one: JobEndRecord) -> Row:
+    return one.time, one.node, one.job.id, one.outcome, one.started
+
+
+def _fault(one: FaultRecord) -> Row:
+    cleared_by = one.cleared and one.cleared.kind
+    return one.time, one.node, one.signature, one.root_cause, one.gpu, one.job, one.action, one.state, cleared_by
+
+
+# By kind: the table that its new rows are put into, its columns, and their values of a record.
+_NEW: Mapping[str, tuple[str, str, Callable[[Any], Row]]] = {
+    "incident": (
+        "new_incidents",
+        """time node id signature root_cause vendor severity role verdict source path line gpu job job_user account job_name
+        image namespace pod caused_by text record""",
+        _incident,
+    ),
+    "facts": ("new_facts", "time node facts boot booted", _facts),
+    "heartbeat": ("new_heartbeats", "time node hours gpu_busy_hours", _heartbeat),
+    "job_end": ("new_job_ends", "time node job outcome started", _job_end),
+    "fault": ("new_faults", "time node signature root_cause gpu job action state cleared_by", _fault),
+}
+_NUMBERS = {"time", "line", "booted", "hours", "gpu_busy_hours", "started"}
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Checked records as rows, by kind: what `insert` takes. Columns take a tenth of the memory of records."""
+
+    of: Mapping[str, list[Row]] = field(default_factory=lambda: {kind: [] for kind in _NEW})
+
+    def add(self, record: Record) -> None:
+        self.of[record.kind].append(_NEW[record.kind][2](record))
+
+    def extend(self, others: Iterable[NewRows]) -> None:
+        for other in others:
+            for kind, rows in other.of.items():
+                self.of[kind].extend(rows)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.of.values()))
+
+
+def _stage(db: duckdb.DuckDBPyConnection, rows: NewRows) -> None:
+    """Put the rows into temporary tables, numbered in their order."""
+    for kind, (table, names, _) in _NEW.items():
+        columns = names.split()
+        values = zip(*rows.of[kind], strict=True) if rows.of[kind] else [()] * len(columns)
+        arrays = {
+            name: np.array(column, dtype=float if name in _NUMBERS else object)  # None is NaN, and NaN is NULL
+            for name, column in zip(columns, values, strict=True)
+        }
+        db.register("new_rows", {"row": np.arange(len(rows.of[kind])), **arrays})
+        db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM new_rows")
+        db.unregister("new_rows")
+
 
 # A node may write any id, also one of another node's incident: then the second one gets its node's name appended.
 _INCIDENTS = f"""
@@ -56,66 +115,67 @@ CREATE OR REPLACE TEMP TABLE fresh AS SELECT * REPLACE (
 FROM (SELECT s.*, EXISTS (SELECT 1 FROM incident_rows AS i WHERE i.id = s.id AND i.node != s.node) AS taken
     FROM (SELECT * REPLACE (CASE WHEN coalesce(id, '') = '' OR contains(id, '@')
             THEN 'x' || md5(concat_ws('|', id, node, time, signature, job)) ELSE id END AS id)
-        FROM staged WHERE kind = 'incident') AS s
+        FROM new_incidents) AS s
     QUALIFY row_number() OVER (PARTITION BY s.node, s.id ORDER BY s.row) = 1);
 DELETE FROM fresh WHERE id IN (SELECT id FROM incident_rows);
 INSERT INTO incident_rows BY NAME SELECT id, time, node, signature, coalesce(nullif(root_cause, ''), 'unknown') AS root_cause,
     vendor, severity, CASE WHEN role IN ('cascade', 'context') THEN role ELSE 'root' END AS role,
     CASE WHEN verdict IN ('infrastructure', 'workload') THEN verdict ELSE 'unclear' END AS verdict,
-    source, path, line, gpu, nullif(job, '') AS job, job_user, account, job_name, image, namespace, pod, caused_by, text,
-    CASE WHEN length(json) <= {MAX_RECORD_CHARS} THEN json ELSE '{{}}' END AS record, {RAN} AS received
+    source, path, line::BIGINT AS line, gpu, nullif(job, '') AS job, job_user, account, job_name, image, namespace, pod,
+    caused_by, text, record, {RAN} AS received
     FROM fresh ORDER BY time"""
 
 # Each segment of a journal begins with the facts that are known already: only changes are kept.
 _FACTS = f"""
 INSERT INTO fact_rows BY NAME SELECT n.time, n.node, n.facts, {RAN} AS received FROM (
     SELECT time, node, facts, lag(facts) OVER (PARTITION BY node ORDER BY time, row) AS before
-    FROM staged WHERE kind = 'facts') AS n
+    FROM new_facts) AS n
 ASOF LEFT JOIN fact_rows AS k ON k.node = n.node AND k.time <= n.time
 WHERE n.facts IS DISTINCT FROM n.before AND (k.time IS NULL OR n.before IS NOT NULL AND k.time < n.time OR k.facts != n.facts)
 AND NOT EXISTS (SELECT 1 FROM fact_rows AS same WHERE same.node = n.node AND same.time = n.time AND same.facts = n.facts)
 ORDER BY n.node, n.time"""
 _HEARTBEATS = f"""
 INSERT INTO heartbeat_rows BY NAME SELECT time, node, max(hours) AS hours, max(gpu_busy_hours) AS gpu_busy_hours,
-    {RAN} AS received FROM staged AS s
-WHERE kind = 'heartbeat' AND NOT EXISTS (
+    {RAN} AS received FROM new_heartbeats AS s
+WHERE NOT EXISTS (
     SELECT 1 FROM heartbeat_rows AS h WHERE h.node = s.node AND h.time = s.time
-    AND h.time >= (SELECT min(time) FROM staged WHERE kind = 'heartbeat'))
+    AND h.time >= (SELECT min(time) FROM new_heartbeats))
 GROUP BY node, time ORDER BY time, node"""
 
 _JOB_ENDS = f"""
 INSERT INTO job_end_rows BY NAME SELECT DISTINCT ON (time, node, job) time, node, job, outcome,
-    CASE WHEN started <= time THEN started END AS started, {RAN} AS received FROM staged AS s
-WHERE kind = 'job_end' AND NOT EXISTS (
+    CASE WHEN started <= time THEN started END AS started, {RAN} AS received FROM new_job_ends AS s
+WHERE NOT EXISTS (
     SELECT 1 FROM job_end_rows AS e WHERE e.node = s.node AND e.job = s.job AND e.time = s.time)
 ORDER BY time, row"""
 _FAULTS = f"""
 INSERT INTO fault_rows BY NAME SELECT time, node, signature, coalesce(nullif(root_cause, ''), 'unknown') AS root_cause, gpu,
-    nullif(job, '') AS job, action, fault_state AS state, cleared_by, {RAN} AS received FROM staged AS s
-WHERE kind = 'fault' AND NOT EXISTS (
+    nullif(job, '') AS job, action, state, cleared_by, {RAN} AS received FROM new_faults AS s
+WHERE NOT EXISTS (
     SELECT 1 FROM fault_rows AS f WHERE f.node = s.node AND f.time = s.time AND f.signature = s.signature
-    AND f.gpu IS NOT DISTINCT FROM s.gpu AND f.job IS NOT DISTINCT FROM nullif(s.job, '') AND f.state = s.fault_state)
+    AND f.gpu IS NOT DISTINCT FROM s.gpu AND f.job IS NOT DISTINCT FROM nullif(s.job, '') AND f.state = s.state)
 ORDER BY time, row"""
 
 # Each segment of a journal begins with facts, and facts name the boot.
 _BOOTS = f"""
-INSERT INTO boot_rows BY NAME SELECT booted AS time, node, boot, {RAN} AS received FROM staged AS s
-WHERE kind = 'facts' AND coalesce(boot, '') != '' AND booted <= time AND NOT EXISTS (
+INSERT INTO boot_rows BY NAME SELECT booted AS time, node, boot, {RAN} AS received FROM new_facts AS s
+WHERE coalesce(boot, '') != '' AND booted <= time AND NOT EXISTS (
     SELECT 1 FROM boot_rows AS b WHERE b.node = s.node AND b.boot = s.boot)
 QUALIFY row_number() OVER (PARTITION BY node, boot ORDER BY row) = 1 ORDER BY booted"""
+_LIMITED = {  # and what names the nodes with new rows; heartbeats are limited when the store is pruned
+    "incident_rows": "new_incidents", "fact_rows": "new_facts", "job_end_rows": "new_job_ends", "fault_rows": "new_faults",
+    "boot_rows": "new_facts",
+}  # fmt: skip
 
 
-def insert(db: duckdb.DuckDBPyConnection, path: str, *, now: float) -> None:
-    """Insert a file of records, as `record_schema` writes them, within each node's share. Call it within a transaction.
-
-    Raises duckdb.Error.
-    """
-    db.execute(_STAGE, [path])
-    over = limit_values(db, "staged", stored="incident_rows")
+def insert(db: duckdb.DuckDBPyConnection, rows: NewRows, *, now: float) -> None:
+    """Insert rows of records within each node's share. Call it within a transaction. Raises duckdb.Error."""
+    _stage(db, rows)
+    over = limit_values(db, "new_incidents", stored="incident_rows")
     for statement in (_INCIDENTS, _FACTS, _HEARTBEATS, _JOB_ENDS, _FAULTS, _BOOTS):
         db.execute(statement)
-    for table in ("incident_rows", "fact_rows", "job_end_rows", "fault_rows", "boot_rows"):
-        over += limit_rows(db, table, of="staged")
+    for table, new in _LIMITED.items():
+        over += limit_rows(db, table, of=new)
     add_over_budget(db, over, now)
 
 
@@ -157,7 +217,7 @@ def limit_values(db: duckdb.DuckDBPyConnection, table: str, *, stored: str) -> O
     """
     db.execute(
         f"""CREATE OR REPLACE TEMP TABLE crowded AS SELECT node FROM (
-        SELECT node FROM {table} WHERE kind = 'incident'
+        SELECT node FROM {table}
         UNION ALL SELECT node FROM {stored} WHERE node IN (SELECT node FROM {table}))
         GROUP BY node HAVING count(*) > {_FEWEST}"""
     )
@@ -171,7 +231,7 @@ def limit_values(db: duckdb.DuckDBPyConnection, table: str, *, stored: str) -> O
                 WHERE node IN (FROM crowded) AND {column} IS NOT NULL),
             new AS (SELECT node, {column} AS value, count(*) AS count FROM {table} ANTI JOIN has
                 ON has.node = {table}.node AND has.value = {table}.{column}
-                WHERE kind = 'incident' AND node IN (FROM crowded) AND {column} IS NOT NULL GROUP BY ALL)
+                WHERE node IN (FROM crowded) AND {column} IS NOT NULL GROUP BY ALL)
             SELECT node, value, count FROM new LEFT JOIN (SELECT node, count(*) AS known FROM has GROUP BY node) USING (node)
             QUALIFY coalesce(known, 0) + row_number() OVER (PARTITION BY node ORDER BY count DESC, value)
                 > {most}"""
@@ -181,7 +241,7 @@ def limit_values(db: duckdb.DuckDBPyConnection, table: str, *, stored: str) -> O
             over[node, subject] += count
         db.execute(
             f"""UPDATE {table} SET {column} = '{OTHER}' FROM surplus AS s
-            WHERE s.node = {table}.node AND s.value = {table}.{column} AND kind = 'incident'"""
+            WHERE s.node = {table}.node AND s.value = {table}.{column}"""
         )
     return over
 

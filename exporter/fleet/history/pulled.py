@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from tempfile import NamedTemporaryFile
+from dataclasses import dataclass, field
 
 import duckdb
 
 from exporter.fleet.history.folder_ingest import finish, transaction
-from exporter.fleet.history.insert import add_gap, insert
+from exporter.fleet.history.insert import NewRows, add_gap, insert
 from exporter.fleet.history.retention import RAN
 
 MAX_GAPS_A_NODE = 50
@@ -38,10 +36,10 @@ class PullCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PulledPart:
-    """Lines of one node, each one record that names this node, the cursor after them, and gaps (kind, count, what)."""
+    """Records of one node, each of which names this node, the cursor after them, and gaps (kind, count, what)."""
 
     node: str
-    lines: tuple[bytes, ...]
+    rows: NewRows = field(default_factory=NewRows)
     cursor: PullCursor
     gaps: tuple[tuple[str, int, str], ...] = ()
 
@@ -79,11 +77,11 @@ def store_parts(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now:
         if len(parts) > 1:
             return {node: bad for part in parts for node, bad in store_parts(db, [part], now).items()}
         (part,) = parts
-        message = f"{len(part.lines)} records cannot be stored: {str(error).splitlines()[0][:200]}"
-        gap = (UNUSABLE, len(part.lines), message)
+        message = f"{len(part.rows)} records cannot be stored: {str(error).splitlines()[0][:200]}"
+        gap = (UNUSABLE, len(part.rows), message)
         with transaction(db):
-            _store(db, [PulledPart(node=part.node, lines=(), cursor=part.cursor, gaps=(*part.gaps, gap))], now)
-        return {part.node: len(part.lines)}
+            _store(db, [PulledPart(node=part.node, cursor=part.cursor, gaps=(*part.gaps, gap))], now)
+        return {part.node: len(part.rows)}
 
 
 def cursors(db: duckdb.DuckDBPyConnection) -> dict[str, PullCursor]:
@@ -136,9 +134,10 @@ def put_refused_names(db: duckdb.DuckDBPyConnection, refused: Mapping[str, str],
 
 
 def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
-    inserted = any(part.lines for part in parts)
-    if inserted:
-        _insert(db, parts, now)
+    rows = NewRows()
+    rows.extend(part.rows for part in parts)
+    if rows:
+        insert(db, rows, now=now)
     for part in parts:
         # The cursor follows the rows in the same transaction: neither can be there without the other.
         db.execute("DELETE FROM pull_cursors WHERE node = ?", [part.node])
@@ -146,18 +145,7 @@ def _store(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: floa
         values = [part.node, c.segment, c.position, c.tail, c.complete, now]
         db.execute(f"INSERT INTO pull_cursors VALUES (?, ?, ?, ?, ?, ?, {RAN})", values)
         _put_gaps(db, part.node, part.gaps, now)
-    finish(db, now, inserted=inserted)
-
-
-def _insert(db: duckdb.DuckDBPyConnection, parts: Sequence[PulledPart], now: float) -> None:
-    with NamedTemporaryFile(prefix="gpufault-", suffix=".jsonl", delete=False) as file:
-        try:
-            for part in parts:
-                file.writelines(part.lines)
-            file.close()
-            insert(db, file.name, now=now)
-        finally:
-            os.unlink(file.name)
+    finish(db, now, inserted=bool(rows))
 
 
 def _put_gaps(db: duckdb.DuckDBPyConnection, node: str, gaps: Sequence[tuple[str, int, str]], now: float) -> None:

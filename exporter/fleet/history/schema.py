@@ -104,8 +104,10 @@ def create(db: duckdb.DuckDBPyConnection) -> None:
 
 
 def configure(db: duckdb.DuckDBPyConnection) -> None:
-    """Settings of a connection: times in UTC, bounded memory, no progress bar."""
-    db.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}'; SET enable_progress_bar = false")
+    """Settings of a connection: times in UTC, bounded memory, no progress bar, objects of arrays as texts."""
+    db.execute(
+        f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}'; SET enable_progress_bar = false; SET pandas_analyze_sample = 0"
+    )
 
 
 _SANE = f"BETWEEN {EARLIEST} AND {LATEST}"

@@ -24,8 +24,8 @@ SHARE = """CASE WHEN last > first THEN greatest(least(last, $end) - greatest(fir
 IN_WINDOW = f"day BETWEEN floor($start / {DAY}) AND floor($end / {DAY}) + 31 AND last > $start AND first < $end"
 
 _NEW = f"""
-CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY})::BIGINT AS day FROM staged
-    WHERE kind = 'heartbeat';
+CREATE OR REPLACE TEMP TABLE touched AS SELECT DISTINCT node, floor(time / {DAY})::BIGINT AS day
+    FROM new_heartbeats;
 INSERT INTO touched SELECT DISTINCT t.node, w.day FROM touched AS t
     ASOF JOIN watched_days AS w ON t.node = w.node AND w.day > t.day WHERE (t.node, w.day) NOT IN (FROM touched)"""
 _OF_SPAN = f"""

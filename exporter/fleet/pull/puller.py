@@ -217,7 +217,7 @@ class Puller:
         gaps = [(gap.kind, gap.count, gap.message) for gap in pulled.gaps]
         for (reason, why), count in pulled.cleaned.refused.items():
             gaps.append((f"refused_{reason}", count, _REFUSED[reason].format(why=why)))
-        part = PulledPart(node=answer.node, lines=pulled.cleaned.lines, cursor=pulled.cursor, gaps=tuple(gaps))
+        part = PulledPart(node=answer.node, rows=pulled.cleaned.rows, cursor=pulled.cursor, gaps=tuple(gaps))
         parts[answer.node] = part, pulled
 
     def _store(self, db: duckdb.DuckDBPyConnection, parts: dict[str, tuple[PulledPart, Step]]) -> int:
@@ -229,13 +229,13 @@ class Puller:
         for name, (_, pulled) in stored.items():
             if name in self._nodes:
                 self._read(self._nodes[name], pulled, left_out.get(name, 0))
-        return sum(len(part.lines) for part, _ in stored.values())
+        return sum(len(part.rows) for part, _ in stored.values())
 
     def _read(self, node: NodeStatus, pulled: Step, unusable: int) -> None:
         refused = pulled.cleaned.refused.total() + unusable
         lost = sum(gap.count for gap in pulled.gaps if gap.kind == DROPPED)
         self.counts.bytes += pulled.size
-        self.counts.records += len(pulled.cleaned.lines) - unusable
+        self.counts.records += len(pulled.cleaned.rows) - unusable
         for (reason, _), count in (*pulled.cleaned.refused.items(), ((NOT_A_RECORD, ""), unusable)):
             if count:
                 self.counts.refused[reason] += count
@@ -245,7 +245,7 @@ class Puller:
         node.cursor, node.tag = pulled.cursor, pulled.tag
         row = node.row
         node.row = replace(
-            row, records=row.records + len(pulled.cleaned.lines) - unusable, refused=row.refused + refused,
+            row, records=row.records + len(pulled.cleaned.rows) - unusable, refused=row.refused + refused,
             lost_segments=row.lost_segments + lost,
         )  # fmt: skip
         node.read(

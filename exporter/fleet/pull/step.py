@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from exporter.core.diagnosis import record_schema
-from exporter.core.diagnosis.record_schema import RefusedRecord, as_line, parse
+from exporter.core.diagnosis.record_schema import RefusedRecord, parse
+from exporter.fleet.history.insert import NewRows
 from exporter.fleet.history.pulled import OVERLAP_BYTES, PullCursor
 from exporter.fleet.pull.client import NodeAccess, SegmentGone, list_segments, read_range
 from exporter.net.url import is_same_node
@@ -115,15 +116,15 @@ _EXAMPLE_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """Lines of a node. refused: how many lines by one of REASONS and by what is wrong."""
+    """Records of a node. refused: how many lines by one of REASONS and by what is wrong."""
 
-    lines: tuple[bytes, ...] = ()
+    rows: NewRows = field(default_factory=NewRows)
     refused: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 def clean(data: bytes, node: str) -> Cleaned:
-    """The usable records of `data` as lines, each with `node` as its node."""
-    lines: list[bytes] = []
+    """The usable records of `data`, each with `node` as its node."""
+    rows = NewRows()
     refused: Counter[tuple[str, str]] = Counter()
     other_node = ""
     for text in data.split(b"\n"):
@@ -138,8 +139,8 @@ def clean(data: bytes, node: str) -> Cleaned:
             other_node = other_node or record.node[:_EXAMPLE_CHARS]
             refused[OTHER_NODE, f"they name another node, such as {other_node}"] += 1
             continue
-        lines.append(as_line(record if record.node == node else record.model_copy(update={"node": node})))
-    return Cleaned(lines=tuple(lines), refused=refused)
+        rows.add(record if record.node == node else record.model_copy(update={"node": node}))
+    return Cleaned(rows=rows, refused=refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.fleet.history import pulled, schema
+from exporter.fleet.history.insert import NewRows
 from exporter.fleet.history.pulled import target_rows
 from exporter.fleet.pull import status
 from exporter.fleet.pull.puller import Puller
@@ -475,10 +476,10 @@ def test_what_duckdb_cannot_take_of_one_node_is_left_out_alone(nodes: Nodes, mon
     """Nothing is known that it cannot take; this is made up."""
     plain = pulled.insert
 
-    def insert(db: duckdb.DuckDBPyConnection, path: str, *, now: float) -> Any:
-        if '"poison"' in Path(path).read_text():
+    def insert(db: duckdb.DuckDBPyConnection, rows: NewRows, *, now: float) -> Any:
+        if any("poison" in row for row in rows.of["incident"]):
             raise duckdb.ConversionException("cannot convert")
-        return plain(db, path, now=now)
+        return plain(db, rows, now=now)
 
     monkeypatch.setattr(pulled, "insert", insert)
     nodes.write(1, 0, 3)
