@@ -99,6 +99,9 @@ def _facts(value: Any) -> Any:
     }
 
 
+# What most records hold, checked without a call of Python: a name in ASCII, and facts of such names and values.
+_Plain = Annotated[str, StringConstraints(strict=True, max_length=MAX_NAME_CHARS, pattern="^[ -~]+$")]
+_PlainFacts = Annotated[dict[_Plain, _Plain], Field(max_length=MAX_FACTS)]
 Name = Annotated[str, AfterValidator(_name)]
 Key = Annotated[str, StringConstraints(min_length=1), AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
@@ -225,7 +228,9 @@ class FactsRecord(_Part):
     kind: Literal["facts"]
     time: Time
     node: Key
-    facts: Annotated[dict[str, Name], BeforeValidator(_facts)]
+    facts: Annotated[
+        _PlainFacts | Annotated[dict[str, Name], BeforeValidator(_facts)], Field(union_mode="left_to_right")
+    ]
     boot: Annotated[RecordedBoot | None, BeforeValidator(_object)] = None
 
 

@@ -5,16 +5,16 @@ What could not be read, and clocks that are wrong, are reported as gaps.
 
 from __future__ import annotations
 
-import json
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
+from pydantic_core import from_json
 
 from exporter.fleet.history import schema
 from exporter.fleet.history.folder_ingest import fill, set_horizon
@@ -157,21 +157,30 @@ def _over_budget(db: duckdb.DuckDBPyConnection) -> list[Gap]:
 def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Sequence[Gap]) -> Observed:
     span = {"start": start, "end": end}
     # A consequence says nothing of its own node's configuration; its root, here or on another node, does.
+    of_window = f"incidents WHERE time >= $start AND time < $end AND {schema.IS_ROOT}"
+    beating = "heartbeats WHERE time > $start AND time - hours * 3600 < $end"
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE numbered AS SELECT node, row_number() OVER (ORDER BY node) - 1 AS number FROM (
+        SELECT node FROM {of_window} UNION SELECT node FROM {beating} UNION SELECT node FROM facts WHERE time < $end)""",
+        span,
+    )
+    nodes = tuple(node for (node,) in db.execute("SELECT node FROM numbered ORDER BY number").fetchall())
     rows = db.execute(
-        f"""SELECT node, time, signature, job, job_user, id, gpu, vendor, account, job_name, image FROM incidents
-        WHERE time >= $start AND time < $end AND {schema.IS_ROOT}
+        f"""SELECT number, time, signature, job, job_user, id, gpu, vendor, account, job_name, image
+        FROM (FROM {of_window}) JOIN numbered USING (node)
         ORDER BY time, id, hash(node), node""",  # of a second's crashes without ids chance decides, not the name
         span,
     ).fetchall()
     beats = db.execute(
-        "SELECT node, time, hours, gpu_busy_hours FROM heartbeats WHERE time > $start AND time - hours * 3600 < $end "
-        "ORDER BY node, time",
+        f"""SELECT number, time, hours, gpu_busy_hours FROM (FROM {beating}) JOIN numbered USING (node)
+        ORDER BY number, time""",
         span,
     ).fetchnumpy()
-    fact_rows = db.execute("SELECT node, time, facts FROM facts WHERE time < ? ORDER BY node, time", [end]).fetchall()
-    beating, beat = np.unique(np.asarray(beats["node"], dtype=object).astype(str), return_inverse=True)
-    nodes = tuple(sorted({*beating.tolist(), *(row[0] for row in rows), *(row[0] for row in fact_rows)}))
-    number = {node: at for at, node in enumerate(nodes)}
+    fact_rows = db.execute(
+        "SELECT number, time, facts FROM facts JOIN numbered USING (node) WHERE time < $end ORDER BY number, time",
+        {"end": end},
+    )
+    facts, left_out = rows_of_facts(row for some in iter(lambda: fact_rows.fetchmany(FETCHED), []) for row in some)
     signatures, signature = _numbered([row[2] for row in rows])
     jobs, job = _numbered([row[3] for row in rows])
     users, user = _numbered([row[4] for row in rows])
@@ -180,17 +189,16 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     }
     workload = {kind: number for kind, (texts, number) in numbered.items() if texts}
     names = {"user": users, "job": jobs, **{kind: texts for kind, (texts, _) in numbered.items() if texts}}
-    facts, left_out = rows_of_facts([(number[node], time, text) for node, time, text in fact_rows])
     return Observed(
         nodes=nodes,
         signatures=signatures,
         facts=facts,
         beats=Beats(
-            node=np.array([number[node] for node in beating.tolist()], dtype=np.int64)[beat], end=_floats(beats["time"]),
+            node=np.asarray(beats["number"], dtype=np.int64), end=_floats(beats["time"]),
             hours=_floats(beats["hours"]), busy=_floats(beats["gpu_busy_hours"]),
         ),
         incidents=Incidents(
-            node=np.array([number[row[0]] for row in rows], dtype=np.int64),
+            node=np.array([row[0] for row in rows], dtype=np.int64),
             time=np.array([row[1] for row in rows], dtype=float),
             signature=signature, job=job, user=user, id=np.array([row[5] for row in rows], dtype=object),
             gpu=np.array([row[6] or "" for row in rows], dtype=object), workload=workload,
@@ -267,53 +275,55 @@ def _shift(first: Floats, last: Floats) -> Floats:
 MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 200,000 of one node would take gigabytes
 
 
-def rows_of_facts(rows: Sequence[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
+FETCHED = 10_000  # rows at a time: the JSON of all facts of a large fleet takes hundreds of megabytes
+_CODE_BITS = 32
+
+
+class _Cells(dict[tuple[str, str], int]):
+    """Facts and their values as numbers, given out as they come: a fact's in the upper bits, its value's in the lower."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, tuple[int, dict[str, int]]] = {}
+
+    def __missing__(self, cell: tuple[str, str]) -> int:
+        name, value = cell
+        fact, codes = self.facts.setdefault(name, (len(self.facts), {}))
+        number = self[cell] = fact << _CODE_BITS | codes.setdefault(value, len(codes))
+        return number
+
+
+def rows_of_facts(rows: Iterable[tuple[int, float, str]]) -> tuple[FactRows, list[Gap]]:
     """Facts of (node, time, JSON), as codes."""
-    names: dict[str, int] = {}
-    values: list[dict[str, int]] = []
-    cells: list[tuple[Ints, Ints]] = []
-    seen: dict[str, tuple[Ints, Ints]] = {}
-    for _, _, text in rows:
-        cell = seen.get(text)
-        if cell is None:
-            fact, code = [], []
-            for name, value in json.loads(text).items():
-                index = names.setdefault(name, len(names))
-                if index == len(values):
-                    values.append({})
-                of = values[index]
-                fact.append(index)
-                code.append(of.setdefault(value, len(of)))
-            cell = seen[text] = np.array(fact, dtype=np.int64), np.array(code, dtype=np.int64)
-        cells.append(cell)
-    nodes = np.array([row[0] for row in rows], dtype=np.int64)
-    columns, cells, gaps = _most_common(tuple(names), nodes, cells)
-    codes = np.full((len(rows), len(columns)), NOT_KNOWN, dtype=np.int32)
-    for row, (facts, own) in enumerate(cells):
-        codes[row, facts] = own
-    of_name = dict(zip(names, values, strict=True))
+    number, nodes, since, cells, ends = _Cells(), array("q"), array("d"), array("q"), array("q", [0])
+    for node, time, text in rows:
+        nodes.append(node)
+        since.append(time)
+        cells.extend(map(number.__getitem__, from_json(text).items()))
+        ends.append(len(cells))
+    names = list(number.facts)
+    lengths = np.diff(ends)
+    columns, gaps = _most_common(names, np.asarray(nodes), np.asarray(cells), lengths)
+    column_of = np.full(len(names), NOT_KNOWN)
+    column_of[columns] = np.arange(len(columns))
+    codes = np.full((len(nodes), len(columns)), NOT_KNOWN, dtype=np.int32)
+    for first in range(0, len(nodes), FETCHED):
+        last = min(first + FETCHED, len(nodes))
+        fact, code = np.divmod(np.asarray(cells)[ends[first] : ends[last]], 1 << _CODE_BITS)
+        row, column = np.repeat(np.arange(first, last), lengths[first:last]), column_of[fact]
+        used = column != NOT_KNOWN
+        codes[row[used], column[used]] = code[used]
     return FactRows(
-        names=tuple(columns), values=tuple(tuple(of_name[name]) for name in columns),
-        codes=codes, node=nodes, since=np.array([row[1] for row in rows], dtype=float),
+        names=tuple(names[fact] for fact in columns), values=tuple(tuple(number.facts[names[fact]][1]) for fact in columns),
+        codes=codes, node=np.array(nodes, dtype=np.int64), since=np.array(since),
     ), gaps  # fmt: skip
 
 
-def _most_common(
-    names: Sequence[str], nodes: Ints, cells: list[tuple[Ints, Ints]]
-) -> tuple[Sequence[str], list[tuple[Ints, Ints]], list[Gap]]:
-    """The facts that most nodes report, if there are too many, and their cells."""
+def _most_common(names: Sequence[str], nodes: Ints, cells: Ints, lengths: Ints) -> tuple[Sequence[int], list[Gap]]:
+    """The facts that most nodes report, if there are too many."""
     if len(names) <= MAX_FACTS:
-        return names, cells, []
-    by = Counter(
-        fact for _, fact in {(node, fact) for node, cell in zip(nodes, cells, strict=True) for fact in cell[0]}
-    )
-    most = sorted(by, key=lambda fact: (-by[fact], names[fact]))[:MAX_FACTS]
-    column_of = np.full(len(names), NOT_KNOWN)
-    column_of[most] = np.arange(len(most))
-    kept = [(column_of[facts][left], codes[left]) for facts, codes in cells for left in [column_of[facts] != NOT_KNOWN]]
+        return range(len(names)), []
+    pairs = np.unique(np.repeat(nodes, lengths) * len(names) + (cells >> _CODE_BITS))
+    by = np.bincount(pairs % len(names))
+    most = sorted(range(len(names)), key=lambda fact: (-by[fact], names[fact]))[:MAX_FACTS]
     message = f"of {len(names)} facts only the {MAX_FACTS} that most nodes state are looked at"
-    return (
-        [names[fact] for fact in most],
-        kept,
-        [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, message=message)],
-    )
+    return most, [Gap(kind="facts_left_out", count=len(names) - MAX_FACTS, message=message)]
