@@ -112,7 +112,7 @@ def build(states: States, facts: FactRows) -> Design:
         for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index], weight):
             if len(members) == 0 or weight[members].sum() > MAX_SHARE * total:
                 continue
-            if len(np.unique(states.node[members])) < MIN_NODES:
+            if np.count_nonzero(np.diff(states.node[members])) + 1 < MIN_NODES:  # states are sorted by node
                 continue
             values.append(value)
             columns.append(members)

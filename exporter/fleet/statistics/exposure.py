@@ -30,8 +30,8 @@ _MS_BITS = 42  # 139 years in milliseconds; the node's number stands above them 
 class States:
     """Nodes in a state of their facts: row i is `facts.codes[row[i]]`, on `node[i]` from `since[i]` to `until[i]`.
 
-    `hours[i, bin]` is its exposure in each part of the window; `edges` are the bounds of the parts. `crashed` says that
-    the node had crashed before, in whatever way.
+    Rows are sorted by node and time. `hours[i, bin]` is its exposure in each part of the window; `edges` are the bounds of
+    the parts. `crashed` says that the node had crashed before, in whatever way.
     """
 
     node: Ints
