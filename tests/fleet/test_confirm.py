@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from exporter.core.text.problems import InvalidInput
 from exporter.demo.simulator import FleetPlan, Planted, simulate
 from exporter.fleet.observations import Observed, Window
 from exporter.fleet.results import stored_findings
@@ -63,6 +67,33 @@ def test_whether_a_finding_was_watched_is_stored(tmp_path: Path) -> None:
 
     assert len(remembered) == 1
     assert stored_findings.read(tmp_path / "findings.json") == remembered
+
+
+def test_findings_are_stored_in_the_form_that_earlier_versions_read(tmp_path: Path) -> None:
+    first, second = ({"start": start, "end": start + 1.0} for start in (1.0, 2.0))
+    finding = {
+        "signature": "gpu_oom", "direction": "more", "facts": [{"fact": "rack", "value": "r1"}], "together_with": None,
+        "found_in": first, "confirmed_in": second, "watched": False,
+    }  # fmt: skip
+    path = tmp_path / "findings.json"
+    path.write_text(json.dumps({"version": 1, "findings": [finding]}))
+    stored_findings.write(path, stored_findings.read(path))
+    assert json.loads(path.read_text()) == {"version": 1, "findings": [finding]}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "Invalid JSON"),
+        ('{"version": 2, "findings": []}', "version: "),
+        ('{"version": 1, "findings": [{"signature": "s", "direction": "less"}]}', "findings.0.direction: "),
+    ],
+)
+def test_another_file_is_not_taken_for_findings(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "findings.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=rf"findings.json:1:1: not a file of findings \({re.escape(reason)}"):
+        stored_findings.read(path)
 
 
 def test_an_e_value_passes_20_in_fewer_than_one_of_twenty_cases_however_often_it_is_looked_at() -> None:

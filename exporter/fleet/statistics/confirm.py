@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Bools, Ints, Window
@@ -42,7 +44,7 @@ class Remembered:
     direction: Direction
     facts: tuple[FactValue, ...]
     together_with: FactValue | None
-    discovered_in: Window
+    discovered_in: Annotated[Window, Field(alias="found_in")]  # as it is stored
     confirmed_in: Window | None = None
     watched: bool = False
 
