@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
+from exporter.demo.simulated_journals import write_journals
+from exporter.demo.simulator import FleetPlan, Planted, simulate
+from exporter.fleet.input import journals
 from exporter.fleet.input.journals import MAX_FACTS, LoadedWindow, NothingToRead, load
+from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.prepare import prepare
 
 from .small import DAY, START
@@ -33,6 +38,7 @@ CRASH = {
     "job": {"id": "7", "user": "u"},
 }
 NOW = START + 30 * DAY
+PLANTED = Planted(signature="crash", facts=(("color", "red"),), ratio=12)
 
 
 def written(path: Path, *records: dict[str, Any] | str) -> None:
@@ -46,6 +52,27 @@ def read(folder: Path, *, now: float = NOW, span: float = 7 * DAY) -> LoadedWind
 
 def kinds(loaded: LoadedWindow) -> dict[str, int]:
     return {gap.kind: gap.count for gap in loaded.observed.gaps}
+
+
+def test_heartbeats_of_a_large_fleet_are_merged_by_node_and_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    colors = ("color", (("red", 0.2), ("blue", 0.8)))
+    fleet = simulate(
+        FleetPlan(nodes=1500, rate=60, days=7, beat_hours=6.0, planted=(PLANTED,), fixed=(colors,), seed=1)
+    )
+    write_journals(fleet, tmp_path / "journals")
+    whole = read(tmp_path / "journals")
+    monkeypatch.setattr(journals, "MAX_BEATS", len(whole.observed.beats.node) - 1)
+    merged = read(tmp_path / "journals")
+
+    assert (len(whole.observed.beats.node), len(merged.observed.beats.node)) == (1500 * 7 * 4, 1500 * 7)
+    for field in ("hours", "busy"):
+        sums = [np.bincount(one.beats.node, getattr(one.beats, field)) for one in (whole.observed, merged.observed)]
+        assert sums[0] == pytest.approx(sums[1])
+    for one in (whole, merged):
+        (first, *_) = correlate(one.observed, one.window).findings
+        assert (first.signature, str(first.facts[0])) == (PLANTED.signature, "color=red")
 
 
 def test_the_records_of_a_node_are_read_and_the_window_ends_with_the_newest(tmp_path: Path) -> None:
