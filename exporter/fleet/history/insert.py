@@ -7,104 +7,51 @@ What is beyond its share affects that node only: a further value becomes `other`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import duckdb
 import numpy as np
-from pydantic_core import to_json
 
-from exporter.core.diagnosis.record_schema import (
-    FactsRecord,
-    FaultRecord,
-    HeartbeatRecord,
-    IncidentRecord,
-    JobEndRecord,
-    Record,
-    RecordedJob,
-    as_line,
-)
+from exporter.core.diagnosis.record_schema import Record
+from exporter.fleet.history.record_rows import COLUMNS, Row, rows_of
 from exporter.fleet.history.retention import RAN
 
-MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
-_NO_JOB = RecordedJob()
-
-Row = tuple[object, ...]
+_NUMBERS = {"time", "line", "hours", "gpu_busy_hours", "started"}
 
 
-def _incident(one: IncidentRecord) -> Row:
-    job, text = one.job or _NO_JOB, as_line(one).decode().strip()
-    return (
-        one.time, one.node, one.id, one.signature, one.root_cause, one.vendor, one.severity, one.role, one.verdict, one.source,
-        one.path, one.line, one.gpu, job.id, job.user, job.account, job.name, job.image, job.namespace, job.pod,
-        one.caused_by, one.text, text if len(text) <= MAX_RECORD_CHARS else "{}",
-    )  # fmt: skip
-
-
-def _facts(one: FactsRecord) -> Row:
-    boot = one.boot
-    return one.time, one.node, to_json(one.facts).decode(), boot and boot.id, boot and boot.time
-
-
-def _heartbeat(one: HeartbeatRecord) -> Row:
-    return one.time, one.node, one.hours, one.gpu_busy_hours
-
-
-def _job_end(one: JobEndRecord) -> Row:
-    return one.time, one.node, one.job.id, one.outcome, one.started
-
-
-def _fault(one: FaultRecord) -> Row:
-    cleared_by = one.cleared and one.cleared.kind
-    return one.time, one.node, one.signature, one.root_cause, one.gpu, one.job, one.action, one.state, cleared_by
-
-
-# By kind: the table that its new rows are put into, its columns, and their values of a record.
-_NEW: Mapping[str, tuple[str, str, Callable[[Any], Row]]] = {
-    "incident": (
-        "new_incidents",
-        """time node id signature root_cause vendor severity role verdict source path line gpu job job_user account job_name
-        image namespace pod caused_by text record""",
-        _incident,
-    ),
-    "facts": ("new_facts", "time node facts boot booted", _facts),
-    "heartbeat": ("new_heartbeats", "time node hours gpu_busy_hours", _heartbeat),
-    "job_end": ("new_job_ends", "time node job outcome started", _job_end),
-    "fault": ("new_faults", "time node signature root_cause gpu job action state cleared_by", _fault),
-}
-_NUMBERS = {"time", "line", "booted", "hours", "gpu_busy_hours", "started"}
-
-
-@dataclass(frozen=True, slots=True)
 class NewRows:
-    """Checked records as rows, by kind: what `insert` takes. Columns take a tenth of the memory of records."""
+    """Checked records as rows, by table: what `insert` takes. Its length is the number of records."""
 
-    of: Mapping[str, list[Row]] = field(default_factory=lambda: {kind: [] for kind in _NEW})
+    def __init__(self) -> None:
+        self.of: Mapping[str, list[Row]] = {table: [] for table in COLUMNS}
+        self._records = 0
 
     def add(self, record: Record) -> None:
-        self.of[record.kind].append(_NEW[record.kind][2](record))
+        for table, row in rows_of(record):
+            self.of[table].append(row)
+        self._records += 1
 
     def extend(self, others: Iterable[NewRows]) -> None:
         for other in others:
-            for kind, rows in other.of.items():
-                self.of[kind].extend(rows)
+            for table, rows in other.of.items():
+                self.of[table].extend(rows)
+            self._records += len(other)
 
     def __len__(self) -> int:
-        return sum(map(len, self.of.values()))
+        return self._records
 
 
-def _stage(db: duckdb.DuckDBPyConnection, rows: NewRows) -> None:
+def _stage(db: duckdb.DuckDBPyConnection, new: NewRows) -> None:
     """Put the rows into temporary tables, numbered in their order."""
-    for kind, (table, names, _) in _NEW.items():
-        columns = names.split()
-        values = zip(*rows.of[kind], strict=True) if rows.of[kind] else [()] * len(columns)
+    for table, columns in COLUMNS.items():
+        rows = new.of[table]
+        values = zip(*rows, strict=True) if rows else [()] * len(columns)
         arrays = {
             name: np.array(column, dtype=float if name in _NUMBERS else object)  # None is NaN, and NaN is NULL
             for name, column in zip(columns, values, strict=True)
         }
-        db.register("new_rows", {"row": np.arange(len(rows.of[kind])), **arrays})
-        db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS FROM new_rows")
+        db.register("new_rows", {"row": np.arange(len(rows)), **arrays})
+        db.execute(f"CREATE OR REPLACE TEMP TABLE new_{table} AS FROM new_rows")
         db.unregister("new_rows")
 
 
@@ -113,16 +60,10 @@ _INCIDENTS = f"""
 CREATE OR REPLACE TEMP TABLE fresh AS SELECT * REPLACE (
     CASE WHEN taken OR row_number() OVER (PARTITION BY id ORDER BY row) > 1 THEN id || '@' || node ELSE id END AS id)
 FROM (SELECT s.*, EXISTS (SELECT 1 FROM incident_rows AS i WHERE i.id = s.id AND i.node != s.node) AS taken
-    FROM (SELECT * REPLACE (CASE WHEN coalesce(id, '') = '' OR contains(id, '@')
-            THEN 'x' || md5(concat_ws('|', id, node, time, signature, job)) ELSE id END AS id)
-        FROM new_incidents) AS s
+    FROM new_incidents AS s
     QUALIFY row_number() OVER (PARTITION BY s.node, s.id ORDER BY s.row) = 1);
 DELETE FROM fresh WHERE id IN (SELECT id FROM incident_rows);
-INSERT INTO incident_rows BY NAME SELECT id, time, node, signature, coalesce(nullif(root_cause, ''), 'unknown') AS root_cause,
-    vendor, severity, CASE WHEN role IN ('cascade', 'context') THEN role ELSE 'root' END AS role,
-    CASE WHEN verdict IN ('infrastructure', 'workload') THEN verdict ELSE 'unclear' END AS verdict,
-    source, path, line::BIGINT AS line, gpu, nullif(job, '') AS job, job_user, account, job_name, image, namespace, pod,
-    caused_by, text, record, {RAN} AS received
+INSERT INTO incident_rows BY NAME SELECT * EXCLUDE (row, taken) REPLACE (line::BIGINT AS line), {RAN} AS received
     FROM fresh ORDER BY time"""
 
 # Each segment of a journal begins with the facts that are known already: only changes are kept.
@@ -143,29 +84,24 @@ WHERE NOT EXISTS (
 GROUP BY node, time ORDER BY time, node"""
 
 _JOB_ENDS = f"""
-INSERT INTO job_end_rows BY NAME SELECT DISTINCT ON (time, node, job) time, node, job, outcome,
-    CASE WHEN started <= time THEN started END AS started, {RAN} AS received FROM new_job_ends AS s
+INSERT INTO job_end_rows BY NAME SELECT DISTINCT ON (time, node, job) * EXCLUDE row, {RAN} AS received FROM new_job_ends AS s
 WHERE NOT EXISTS (
     SELECT 1 FROM job_end_rows AS e WHERE e.node = s.node AND e.job = s.job AND e.time = s.time)
 ORDER BY time, row"""
 _FAULTS = f"""
-INSERT INTO fault_rows BY NAME SELECT time, node, signature, coalesce(nullif(root_cause, ''), 'unknown') AS root_cause, gpu,
-    nullif(job, '') AS job, action, state, cleared_by, {RAN} AS received FROM new_faults AS s
+INSERT INTO fault_rows BY NAME SELECT * EXCLUDE row, {RAN} AS received FROM new_faults AS s
 WHERE NOT EXISTS (
     SELECT 1 FROM fault_rows AS f WHERE f.node = s.node AND f.time = s.time AND f.signature = s.signature
-    AND f.gpu IS NOT DISTINCT FROM s.gpu AND f.job IS NOT DISTINCT FROM nullif(s.job, '') AND f.state = s.state)
+    AND f.gpu IS NOT DISTINCT FROM s.gpu AND f.job IS NOT DISTINCT FROM s.job AND f.state = s.state)
 ORDER BY time, row"""
 
 # Each segment of a journal begins with facts, and facts name the boot.
 _BOOTS = f"""
-INSERT INTO boot_rows BY NAME SELECT booted AS time, node, boot, {RAN} AS received FROM new_facts AS s
-WHERE coalesce(boot, '') != '' AND booted <= time AND NOT EXISTS (
-    SELECT 1 FROM boot_rows AS b WHERE b.node = s.node AND b.boot = s.boot)
-QUALIFY row_number() OVER (PARTITION BY node, boot ORDER BY row) = 1 ORDER BY booted"""
-_LIMITED = {  # and what names the nodes with new rows; heartbeats are limited when the store is pruned
-    "incident_rows": "new_incidents", "fact_rows": "new_facts", "job_end_rows": "new_job_ends", "fault_rows": "new_faults",
-    "boot_rows": "new_facts",
-}  # fmt: skip
+INSERT INTO boot_rows BY NAME SELECT * EXCLUDE row, {RAN} AS received FROM new_boots AS s
+WHERE NOT EXISTS (SELECT 1 FROM boot_rows AS b WHERE b.node = s.node AND b.boot = s.boot)
+QUALIFY row_number() OVER (PARTITION BY node, boot ORDER BY row) = 1 ORDER BY time"""
+# Heartbeats are limited when the store is pruned.
+_LIMITED = ("incident_rows", "fact_rows", "job_end_rows", "fault_rows", "boot_rows")
 
 
 def insert(db: duckdb.DuckDBPyConnection, rows: NewRows, *, now: float) -> None:
@@ -174,8 +110,8 @@ def insert(db: duckdb.DuckDBPyConnection, rows: NewRows, *, now: float) -> None:
     over = limit_values(db, "new_incidents", stored="incident_rows")
     for statement in (_INCIDENTS, _FACTS, _HEARTBEATS, _JOB_ENDS, _FAULTS, _BOOTS):
         db.execute(statement)
-    for table, new in _LIMITED.items():
-        over += limit_rows(db, table, of=new)
+    for table in _LIMITED:
+        over += limit_rows(db, table, of=f"new_{table.removesuffix('_rows')}s")
     add_over_budget(db, over, now)
 
 

@@ -5,40 +5,25 @@ The tables have the names and columns of `schema`, as far as a timeline asks for
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from exporter.core.diagnosis.record_schema import (
-    FactsRecord,
-    FaultRecord,
-    HeartbeatRecord,
-    IncidentRecord,
-    JobEndRecord,
-    Record,
-    RefusedRecord,
-    parse,
-)
+from exporter.core.diagnosis.record_schema import Record, RefusedRecord, parse
 from exporter.core.model import AHEAD_SECONDS
+from exporter.fleet.history.record_rows import COLUMNS, rows_of
 from exporter.scan.reader import ByLines, open_log
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-_COLUMNS = {  # and how many of them, the first ones, tell a record from others
-    "incidents": ("node, id, time, source, signature, root_cause, verdict, role, job, gpu, caused_by", 2),
-    "facts": ("node, time, facts", 3),
-    "heartbeats": ("node, time, hours", 2),
-    "job_ends": ("node, job, time, outcome, started", 3),
-    "faults": ("node, time, signature, gpu, job, state, root_cause, action, cleared_by", 6),
-    "boots": ("node, boot, time", 2),
-}
-_TABLES = "".join(f"CREATE TABLE {name} ({columns});" for name, (columns, _) in _COLUMNS.items())
+_KEYS = {  # what tells a record from others
+    "incidents": ("node", "id"), "facts": ("node", "time", "facts"), "heartbeats": ("node", "time"),
+    "job_ends": ("node", "job", "time"), "faults": ("node", "time", "signature", "gpu", "job", "state"),
+    "boots": ("node", "boot"),
+}  # fmt: skip
+_TABLES = "".join(f"CREATE TABLE {name} ({', '.join(columns)});" for name, columns in COLUMNS.items())
 _WATCHED = "CREATE VIEW watched_days AS SELECT node, time AS last FROM heartbeats;"
-
-Row = tuple[str, tuple[object, ...]]  # the table, and the values of its columns
 
 
 @contextmanager
@@ -49,13 +34,14 @@ def tables(folder: Path, *, now: float) -> Iterator[sqlite3.Connection]:
         raise OSError(f"{folder}: no journal here; name a folder with *.jsonl, such as the daemon's journal.dir")
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(_TABLES + _WATCHED)
-        seen: set[Row] = set()
-        for path in files:
-            for table, row in _rows(_records(path), now + AHEAD_SECONDS):
-                key = table, row[: _COLUMNS[table][1]]
-                if key not in seen:
-                    seen.add(key)
-                    db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        seen: set[tuple[object, ...]] = set()
+        records = (record for path in files for record in _records(path) if record.time <= now + AHEAD_SECONDS)
+        for table, row in (pair for record in records for pair in rows_of(record)):
+            values = dict(zip(COLUMNS[table], row, strict=True))
+            key = table, *(values[column] for column in _KEYS[table])
+            if key not in seen:
+                seen.add(key)
+                db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
         yield db
 
 
@@ -69,39 +55,3 @@ def _records(path: Path) -> Iterator[Record]:
                 continue
             if record is not None:
                 yield record
-
-
-def _rows(records: Iterable[Record], horizon: float) -> Iterator[Row]:
-    for record in records:
-        if record.time > horizon:
-            continue
-        node, time = record.node, record.time
-        match record:
-            case IncidentRecord() as one:
-                job = one.job.id if one.job else None
-                id_ = one.id or hashlib.sha256(f"{node} {time} {one.signature} {job}".encode()).hexdigest()[:16]
-                role = one.role if one.role in ("cascade", "context") else "root"
-                verdict = one.verdict if one.verdict in ("infrastructure", "workload") else "unclear"
-                columns = (
-                    one.signature,
-                    one.root_cause or "unknown",
-                    verdict,
-                    role,
-                    job or None,
-                    one.gpu,
-                    one.caused_by,
-                )
-                yield "incidents", (node, id_, time, one.source, *columns)
-            case FactsRecord() as one:
-                yield "facts", (node, time, json.dumps(one.facts, sort_keys=True))
-                if one.boot and one.boot.id and one.boot.time <= time:
-                    yield "boots", (node, one.boot.id, one.boot.time)
-            case HeartbeatRecord() as one:
-                yield "heartbeats", (node, time, one.hours)
-            case JobEndRecord() as one:
-                started = one.started if one.started is not None and one.started <= time else None
-                yield "job_ends", (node, one.job.id, time, one.outcome, started)
-            case FaultRecord() as one:
-                by = one.cleared.kind if one.cleared else None
-                of = (one.signature, one.gpu, one.job or None, one.state, one.root_cause or "unknown", one.action, by)
-                yield "faults", (node, time, *of)

@@ -477,7 +477,7 @@ def test_what_duckdb_cannot_take_of_one_node_is_left_out_alone(nodes: Nodes, mon
     plain = pulled.insert
 
     def insert(db: duckdb.DuckDBPyConnection, rows: NewRows, *, now: float) -> Any:
-        if any("poison" in row for row in rows.of["incident"]):
+        if any("poison" in row for row in rows.of["incidents"]):
             raise duckdb.ConversionException("cannot convert")
         return plain(db, rows, now=now)
 
