@@ -183,11 +183,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         {_DAY if are_many else ""}) JOIN numbered USING (node) ORDER BY number, time""",
         span,
     ).fetchnumpy()
-    fact_rows = db.execute(
-        "SELECT number, time, facts FROM facts JOIN numbered USING (node) WHERE time < $end ORDER BY number, time",
-        {"end": end},
-    )
-    facts, left_out = rows_of_facts(row for some in iter(lambda: fact_rows.fetchmany(FETCHED), []) for row in some)
+    facts, left_out = rows_of_facts(_fact_rows(db, len(nodes), end))
     signatures, signature = _numbered([row[2] for row in rows])
     jobs, job = _numbered([row[3] for row in rows])
     users, user = _numbered([row[4] for row in rows])
@@ -213,6 +209,16 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         vendors={row[2]: row[7] for row in rows if row[7]},
         gaps=(*gaps, *left_out), workload_names=names,
     )  # fmt: skip
+
+
+def _fact_rows(db: duckdb.DuckDBPyConnection, nodes: int, end: float) -> Iterator[tuple[int, float, str]]:
+    """Facts by node and time; of some nodes at a time, since sorting copies their JSON: of a large fleet gigabytes."""
+    for first in range(0, nodes, FETCHED):
+        yield from db.execute(
+            """SELECT number, time, facts FROM facts JOIN numbered USING (node)
+            WHERE time < $end AND number >= $first AND number < $last ORDER BY number, time""",
+            {"end": end, "first": first, "last": first + FETCHED},
+        ).fetchall()
 
 
 def _numbered(texts: Sequence[str | None]) -> tuple[tuple[str, ...], Ints]:
@@ -282,7 +288,7 @@ def _shift(first: Floats, last: Floats) -> Floats:
 MAX_FACTS = 1024  # names: a node states 155 and its cards, and a site a few; 200,000 of one node would take gigabytes
 
 
-FETCHED = 10_000  # rows at a time: the JSON of all facts of a large fleet takes hundreds of megabytes
+FETCHED = 10_000  # nodes, or rows, at a time
 _CODE_BITS = 32
 
 
