@@ -210,8 +210,9 @@ def test_a_rotated_file_that_can_never_be_read_does_not_hold_up_its_log(
     assert node.stats.dropped["io_error"] >= 1
 
 
+@pytest.mark.parametrize(("number", "reason"), [(errno.EIO, "io_error"), (errno.ESTALE, "stale")])
 def test_a_deleted_log_whose_disk_fails_once_is_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     log = tmp_path / "job.log"
     write(log, lines(1))
@@ -222,8 +223,37 @@ def test_a_deleted_log_whose_disk_fails_once_is_read_to_its_end(
 
     def fails_once(descriptor: int, count: int, start: int) -> bytes:
         monkeypatch.setattr(os, "pread", read)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "pread", fails_once)
     assert node.poll().poll(11.0).settle().seen == [1, 2]
-    assert node.stats.dropped == {"io_error": 1}
+    assert node.stats.dropped == {reason: 1}
+
+
+def test_a_log_that_its_server_has_forgotten_delays_the_next_one_by_a_few_polls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "job.log"
+    write(log, lines(1))
+    node = Node(log).rescan().commit()
+    log.rename(tmp_path / "forgotten")
+    write(log, lines(2))
+    forgotten, status, read = (tmp_path / "forgotten").stat().st_ino, os.fstat, os.pread
+    (tmp_path / "forgotten").unlink()
+
+    def check(descriptor: int) -> None:
+        if status(descriptor).st_ino == forgotten:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    def fstat(descriptor: int) -> os.stat_result:
+        check(descriptor)
+        return status(descriptor)
+
+    def pread(descriptor: int, count: int, start: int) -> bytes:
+        check(descriptor)
+        return read(descriptor, count, start)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    monkeypatch.setattr(os, "pread", pread)
+    assert node.poll(1.0, times=15).seen == [1, 2]
+    assert node.stats.dropped == {"stale": 1}

@@ -165,7 +165,7 @@ class Access:
             self.open_logs.use_fewer(self._now)
         self.refusals.note(path, reason)
 
-    def _failed_for_too_long(self, path: str) -> bool:
+    def _failed_for_too_long(self, path: str, patience: float = PATIENCE_SECONDS) -> bool:
         now = self._now
         first, last = self._failing.pop(path, (now, now))
         if now - last > PATIENCE_SECONDS:
@@ -173,7 +173,7 @@ class Access:
         self._failing[path] = (first, now)
         if len(self._failing) > MAX_FAILING:
             del self._failing[next(iter(self._failing))]
-        return now - first >= PATIENCE_SECONDS
+        return now - first >= patience
 
     # -- files by path
 
@@ -347,7 +347,8 @@ class Access:
             if isinstance(error, Stalled):
                 raise
             can_reopen = log.left is None and not log.stat.unlinked
-            if can_reopen or error.errno == errno.ESTALE or self._failed_for_too_long(log.position.path):
+            patience = RETRY_SECONDS if error.errno == errno.ESTALE else PATIENCE_SECONDS
+            if can_reopen or self._failed_for_too_long(log.position.path, patience):
                 log.drop_reader()
             raise
 
