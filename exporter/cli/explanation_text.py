@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from exporter.cli import incident_text
 from exporter.cli.incident_text import INDENT, field, one_line, paint
+from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import MAX_LINES
+from exporter.core.catalogue.reports import SettledReport, examples, outcome
 from exporter.core.collectives import collective_texts, collectives_of
 from exporter.core.decoding.formats import decode
 from exporter.core.decoding.prefixes import Clock
@@ -64,6 +66,7 @@ def explanation(
     yield from _emphasised(field("cause", _cause(diagnosis, chosen)), color=color)
     if not chosen:
         yield from incident_text.mostly(diagnosis.domain)
+        yield from _reports(packs.reports(incident.signature))
     else:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
             yield from field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
@@ -85,6 +88,17 @@ def explanation(
         yield from field("then", f"{text} – as a consequence")
     for reference in diagnosis.references[:SHOWN_REFERENCES]:
         yield f"  {'read':<{INDENT}}{reference}"
+
+
+def _reports(reports: Sequence[SettledReport]) -> Iterator[str]:
+    """What the line turned out to be elsewhere, with the newest report of each of the most frequent domains."""
+    text = outcome(reports)
+    if not text:
+        return
+    yield from field("reports", text)
+    for report in examples(reports):
+        yield from field("", f"{report.domain}: {report.cause}")
+        yield f"  {'':<{INDENT}}{report.address}"
 
 
 def _location(incident: Incident, log: str | None) -> str:

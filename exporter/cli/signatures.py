@@ -119,6 +119,7 @@ def _show(options: argparse.Namespace) -> int:
     import yaml
 
     from exporter.config import packs
+    from exporter.core.catalogue.reports import outcome
     from exporter.core.text.phrases import nearest
     from exporter.core.text.stored_values import to_data
 
@@ -140,6 +141,10 @@ def _show(options: argparse.Namespace) -> int:
         print("# explains:")
         for name in sorted(catalogue.matching(catalogue.root_causes[options.id].signatures)):
             print(f"#   {name}: {catalogue.signatures[name].title}")
+    if reports := packs.reports(options.id):
+        print(f"# {outcome(reports) or 'settled reports of this line'}:")
+        for report in reports:
+            print(f"#   {report.date} {report.domain}: {report.cause} ({report.settled}) {report.address}")
     if causes := catalogue.causes_of(options.id):
         print("# can be explained by:")
         for cause in causes:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
 from exporter.core.values import replace
 from exporter.store.safe_open import read_text
 
+REPORTS = "reports"  # a folder of the built-in packs that only explanations read
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
@@ -63,7 +65,24 @@ def builtin() -> list[tuple[str, str]]:
     """(name, text) of each built-in pack: from the wheel, or from the checkout."""
     is_packaged = _PACKAGED.is_dir()
     root, name = (_PACKAGED, "builtin") if is_packaged else (_CHECKOUT, "signatures")
-    return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in root.rglob("*.yaml"))
+    paths = (path for path in root.rglob("*.yaml") if path.parent.name != REPORTS)
+    return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in paths)
+
+
+def reports(signature: str) -> list[SettledReport]:
+    """The settled public reports of a signature. Their files are checked by a test, and only read here."""
+    import yaml
+
+    loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    texts = (text for _, text in report_texts() if f" signature: {signature}\n" in text)
+    rows = (row for text in texts for row in yaml.load(text, loader_type)["reports"])  # noqa: S506 - a safe loader
+    return [SettledReport(**row) for row in rows if row["signature"] == signature]
+
+
+def report_texts() -> list[tuple[str, str]]:
+    """(name, text) of each file of reports."""
+    root = (_PACKAGED if _PACKAGED.is_dir() else _CHECKOUT) / REPORTS
+    return sorted((f"{REPORTS}/{path.name}", path.read_text("utf-8")) for path in root.glob("*.yaml"))
 
 
 def existing(names: Iterable[str]) -> list[Path]:

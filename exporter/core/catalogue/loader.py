@@ -354,7 +354,7 @@ def _without_examples(pack: Pack) -> Pack:
         return tuple(replace(item, examples=(), near_misses=()) for item in items)
 
     bare: dict[str, Any] = {kind: less(getattr(pack, kind)) for kind in PATTERNED}
-    return replace(pack, **bare)
+    return replace(pack, reports=(), **bare)
 
 
 def _join(packs: Sequence[Pack], compiled: Compiled) -> Catalogue:
@@ -390,6 +390,7 @@ def _dangling(file: PackFile, catalogue: Catalogue, rejected: frozenset[str]) ->
         named += [(("root_causes", i, *loc, "match"), leaf.match) for loc, leaf in leaf_conditions(cause) if leaf.match]
     for i, table in enumerate(file.pack.tables):
         named += [(("tables", i, "signatures", n), glob) for n, glob in enumerate(table.signatures)]
+    named += [(("reports", i, "signature"), report.signature) for i, report in enumerate(file.pack.reports)]
     for loc, glob in named:
         if not catalogue.matching([glob]) and not names_one_of(glob, rejected):
             near = nearest(glob, catalogue.signatures)

@@ -19,6 +19,7 @@ Item = TypeVar("Item")
 NamedText = tuple[str, str]  # file name, text
 PATTERNED = ("signatures", "log_facts", "echoes", "crash_shapes")
 KINDS = (*PATTERNED, "root_causes", "tables")
+LISTS = (*KINDS, "reports")  # of a pack; a report has no id
 ANY = frozenset({"*"})
 
 
@@ -53,9 +54,10 @@ def schema(kind: type[Item]) -> TypeAdapter[Item]:
     """The schema of a pack or of a part of one. Its constraints need pydantic, which only uncompiled packs load."""
     from pydantic import TypeAdapter
 
-    from exporter.core.catalogue import constraints
+    from exporter.core.catalogue import constraints, reports
 
-    vars(pack_types).update({name: getattr(constraints, name) for name in constraints.__all__})
+    for module in (reports, pack_types):
+        vars(module).update({name: getattr(constraints, name) for name in constraints.__all__})
     return TypeAdapter(kind)
 
 
@@ -120,7 +122,7 @@ def _without(data: dict[str, Any], wrong: set[Loc]) -> tuple[dict[str, Any], dic
         if (key,) in wrong or () in wrong:
             continue
         rest[key] = value
-        if key in KINDS and isinstance(value, list):
+        if key in LISTS and isinstance(value, list):
             kept = [at for at in range(len(value)) if not any(loc[:2] == (key, at) for loc in wrong)]
             rest[key] = [value[at] for at in kept]
             moved |= {(key, new): (key, at) for new, at in enumerate(kept)}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.model import (
     INFRASTRUCTURE,
     OPERATOR_ACTIONS,
@@ -431,6 +432,7 @@ class Pack(PackItem):
     crash_shapes: Annotated[
         tuple[CrashShape, ...], about("lines that look like crashes; counted if no signature matches")
     ] = ()
+    reports: Annotated[tuple[Annotated[SettledReport, Checked], ...], about("settled public reports of crashes")] = ()
 
 
 def leaf_conditions(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
