@@ -68,12 +68,13 @@ INSERT INTO incident_rows BY NAME SELECT * EXCLUDE (row, taken) REPLACE (line::B
 
 # Each segment of a journal begins with the facts that are known already: only changes are kept.
 _FACTS = f"""
-INSERT INTO fact_rows BY NAME SELECT n.time, n.node, n.facts, {RAN} AS received FROM (
+INSERT INTO fact_rows BY NAME WITH stored AS (FROM fact_rows SEMI JOIN new_facts USING (node))
+SELECT n.time, n.node, n.facts, {RAN} AS received FROM (
     SELECT time, node, facts, lag(facts) OVER (PARTITION BY node ORDER BY time, row) AS before
     FROM new_facts) AS n
-ASOF LEFT JOIN fact_rows AS k ON k.node = n.node AND k.time <= n.time
+ASOF LEFT JOIN stored AS k ON k.node = n.node AND k.time <= n.time
 WHERE n.facts IS DISTINCT FROM n.before AND (k.time IS NULL OR n.before IS NOT NULL AND k.time < n.time OR k.facts != n.facts)
-AND NOT EXISTS (SELECT 1 FROM fact_rows AS same WHERE same.node = n.node AND same.time = n.time AND same.facts = n.facts)
+AND NOT EXISTS (SELECT 1 FROM stored AS same WHERE same.node = n.node AND same.time = n.time AND same.facts = n.facts)
 ORDER BY n.node, n.time"""
 _HEARTBEATS = f"""
 INSERT INTO heartbeat_rows BY NAME SELECT time, node, max(hours) AS hours, max(gpu_busy_hours) AS gpu_busy_hours,
