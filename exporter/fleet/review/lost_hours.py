@@ -47,10 +47,12 @@ class LostHours:
     @property
     def note(self) -> str:
         """What the number rests on."""
-        parts = [f"at most {self.measured:,.0f} by run times"] if self.measured else []
-        if self.assumed or not parts:
-            parts.append(f"{self.assumed:,.0f} assumed at {self.config.assumed_hours:g} h a GPU and crash")
-        return ", ".join(parts) + (f"; {self.cost}" if self.cost else "")
+        assumed = f"{self.assumed:,.0f} assumed at {self.config.assumed_hours:g} h a GPU and crash"
+        if self.measured and self.assumed:
+            basis = f"at most {self.measured:,.0f} by run times, {assumed}"
+        else:
+            basis = "at most, by run times" if self.measured else assumed
+        return basis + (f"; {self.cost}" if self.cost else "")
 
     @property
     def sentence(self) -> str:

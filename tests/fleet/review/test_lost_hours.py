@@ -57,7 +57,7 @@ def test_the_sentence_names_what_is_assumed_and_the_cost() -> None:
     assert LostHours(48.0, 4.0, PRICED).sentence == (
         "52 GPU-hours lost (at most 48 by run times, 4 assumed at 0.5 h a GPU and crash; 104 EUR)"
     )
-    assert LostHours(48.0, 0.0, LostConfig()).sentence == "48 GPU-hours lost (at most 48 by run times)"
+    assert LostHours(48.0, 0.0, LostConfig()).sentence == "48 GPU-hours lost (at most, by run times)"
     assert LostHours(0.0, 4.0, LostConfig()).sentence == "4 GPU-hours lost (4 assumed at 1 h a GPU and crash)"
 
 
