@@ -240,10 +240,13 @@ def _prefixes(
     return values
 
 
-def _matrix(columns: Sequence[Ints], rows: int) -> sparse.csr_matrix:
-    indptr = np.concatenate([[0], np.cumsum([len(c) for c in columns])]).astype(np.int64)
-    indices = np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)
-    return sparse.csc_matrix((np.ones(len(indices)), indices, indptr), shape=(rows, len(columns))).tocsr()
+def _matrix(columns: list[Ints], rows: int) -> sparse.csr_matrix:
+    """The columns as a matrix. Empties the list: of a large fleet it takes as much memory as the matrix."""
+    shape = rows, len(columns)
+    indptr = np.cumsum([0, *map(len, columns)])
+    indices = np.concatenate([np.zeros(0, dtype=np.int64), *columns], dtype=np.int32, casting="same_kind")
+    columns.clear()
+    return sparse.csc_matrix((np.ones(len(indices)), indices, indptr), shape=shape).tocsr()
 
 
 def _strata(facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]], names: Sequence[str]) -> Ints:
