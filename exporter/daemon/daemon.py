@@ -25,6 +25,7 @@ from exporter.store.state import State
 
 POLL_SECONDS = 0.5  # the longest nap: on file systems that send no events this is the latency
 DRAIN_SECONDS = 1.5  # sources offer an unfinished last line after a second of quiet
+ANSWER_SECONDS = 60.0  # for a file system or a busy machine, within which nothing is quiet
 BUSY_SECONDS = 1.0  # of rounds without a nap before the journal, the facts and systemd get their turn
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Daemon:
     def drain(self) -> None:
         """Read everything available, including last lines without newline, and report all incidents (`--once`)."""
         quiet_since = self._clock()
-        while self._clock() - quiet_since < DRAIN_SECONDS:
+        while self._clock() - quiet_since < (ANSWER_SECONDS if self.ingest.is_reading else DRAIN_SECONDS):
             if self.step():
                 quiet_since = self._clock()
             else:

@@ -98,6 +98,11 @@ class Ingest:
         self.has_read_all = True
         return busy
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a round waits for a file system, so that nobody can say what is left to read."""
+        return not self._thread.is_free
+
     def wait(self, seconds: float, *, busy: bool = False) -> None:
         """Sleep until there is something to read, at most `seconds`. busy: the last round read something."""
         with self._thread.running():
