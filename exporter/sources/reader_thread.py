@@ -130,9 +130,9 @@ class ReaderThread:
                 self._done.set()
                 if not self._is_awaited:
                     self._wake()
-            if self.calls.abandoned:
-                with suppress(Exception):
-                    self._close()
+        if self.calls.abandoned:  # nobody takes turns with it any more
+            with suppress(Exception):
+                self._close()
 
 
 _NO_CHUNK = object()  # what a call returns that gives no chunk and ends no round
