@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from exporter.core.authoring.docs_pages import STRENGTHS, decided_by
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.model import Domain
 
 EXAMPLES = 3
 
@@ -18,6 +19,7 @@ class Explanation:
     kind: str
     title: str
     verdict: str
+    domain: Domain
     remediation: str
     sentences: tuple[str, ...]
     blocks: tuple[tuple[str, tuple[str, ...]], ...]
@@ -33,7 +35,8 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
             f"Chosen when {_plain(decided_by(cause.when))}." if cause.when else "Never chosen: it has no conditions."
         )
         return Explanation(
-            kind="root cause", title=cause.title, verdict=cause.verdict, remediation=cause.remediation,
+            kind="root cause", title=cause.title, verdict=cause.verdict, domain=cause.domain,
+            remediation=cause.remediation,
             sentences=(chosen, f"Evidence {cause.strength}: {STRENGTHS[cause.strength]}."), blocks=(),
             related=tuple(sorted(catalogue.matching(cause.signatures))), references=cause.references,
         )  # fmt: skip
@@ -46,7 +49,8 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
         ("Patterns", signature.patterns[:EXAMPLES]),
     )
     return Explanation(
-        kind="signature", title=signature.title, verdict=signature.verdict, remediation=signature.remediation,
+        kind="signature", title=signature.title, verdict=signature.verdict, domain=signature.domain,
+        remediation=signature.remediation,
         sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.",),
         blocks=tuple((head, texts) for head, texts in blocks if texts),
         related=tuple(sorted(related.id for related in catalogue.causes_of(name))), references=signature.references,

@@ -44,8 +44,9 @@ def to_json(review: Review) -> dict[str, Any]:
         "failed_jobs": _deaths(review.deaths),
         "causes": [
             {
-                "kind": c.kind, "id": c.id, "title": c.title, "verdict": c.verdict, "incidents": c.incidents,
-                "nodes": c.nodes, "jobs": c.jobs, "lost_gpu_hours": c.lost_gpu_hours, "incidents_before": c.before,
+                "kind": c.kind, "id": c.id, "title": c.title, "verdict": c.verdict, "domain": c.domain,
+                "incidents": c.incidents, "nodes": c.nodes, "jobs": c.jobs,
+                "lost_gpu_hours": c.lost_gpu_hours, "incidents_before": c.before,
                 "change": _ratio(c.change), "trend": list(c.trend), "remediation": c.remediation,
             }
             for c in review.causes

@@ -60,20 +60,20 @@ def deaths(db: duckdb.DuckDBPyConnection, window: Window) -> Deaths | None:
 
 def causes(
     db: duckdb.DuckDBPyConnection, window: Window, windows: int
-) -> list[tuple[str, str, str, int, int, list[int]]]:
-    """Kind, id, verdict, nodes and jobs of this window, and the counts of `windows` windows, this one last."""
+) -> list[tuple[str, str, str, str, int, int, list[int]]]:
+    """Kind, id, verdict, domain, nodes and jobs of this window, and the counts of `windows` windows, this one last."""
     span = window.end - window.start
     rows = db.execute(
         f"""WITH {ROOTS}, binned AS (SELECT *, least(floor((time - $start) / $span), $last)::INTEGER AS bin FROM roots)
-        SELECT kind, key, coalesce(mode(fault) FILTER (bin = $last), mode(fault)),
+        SELECT kind, key, coalesce(mode(fault) FILTER (bin = $last), mode(fault)), coalesce(mode(domain), 'unknown'),
         count(DISTINCT node) FILTER (bin = $last), count(DISTINCT job) FILTER (bin = $last), list(bin)
         FROM binned GROUP BY kind, key""",
         {"start": window.end - windows * span, "end": window.end, "span": span, "last": windows - 1},
     ).fetchall()
     causes = []
-    for kind, key, fault, nodes, jobs, bins in rows:
-        causes.append((kind, key, fault, nodes, jobs, np.bincount(bins, minlength=windows).tolist()))
-    return sorted(causes, key=lambda row: (-row[5][-1], -row[3], row[0], row[1]))
+    for *fields, bins in rows:
+        causes.append((*fields, np.bincount(bins, minlength=windows).tolist()))
+    return sorted(causes, key=lambda row: (-row[6][-1], -row[4], row[0], row[1]))
 
 
 def over_time(db: duckdb.DuckDBPyConnection, window: Window, oldest: float) -> OverTime:

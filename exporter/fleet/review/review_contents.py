@@ -57,6 +57,7 @@ class CauseRow:
     id: str
     title: str
     verdict: str
+    domain: str
     remediation: str
     incidents: int
     nodes: int

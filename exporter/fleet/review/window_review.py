@@ -68,14 +68,14 @@ def _causes(
     lost = lost_by_cause(db, window, config)
     first = 0 if begin is None else max(int((window.end - begin) / span + queries.REACH), 1)
     out = []
-    for kind, key, fault, nodes, jobs, counts in queries.causes(db, window, WINDOWS):
+    for kind, key, fault, domain, nodes, jobs, counts in queries.causes(db, window, WINDOWS):
         if not counts[-1] and not (odds and counts[-2]):
             continue
         title = title_of(titles, key)
         out.append(
             CauseRow(
                 kind=kind, id=key, title=title.title, verdict=fault if fault != "unclear" else title.verdict,
-                remediation=title.remediation, incidents=counts[-1], nodes=nodes, jobs=jobs,
+                domain=domain, remediation=title.remediation, incidents=counts[-1], nodes=nodes, jobs=jobs,
                 lost_gpu_hours=None if lost is None else lost[kind, key].hours if counts[-1] else 0.0,
                 before=counts[-2] if odds else None, change=_ratio(counts[-1], counts[-2], odds) if odds else None,
                 trend=tuple(None if i < WINDOWS - first else n for i, n in enumerate(counts)),

@@ -13,6 +13,7 @@ from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
+from exporter.core.model import DOMAIN_WORDS
 from exporter.core.text.phrases import counted
 from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.observations import Window
@@ -188,6 +189,7 @@ def incident_page(frame: Frame, name: str) -> Response:
         ("Signature", signature), ("Time (UTC)", time_of(row["time"])), ("Node", link(frame.to, "nodes", row["node"])),
         ("Job", link(frame.to, "jobs", row["job"]) if row["job"] else None), ("User", row["job_user"]), ("GPU", row["gpu"]),
         ("Role", "root" if row["role"] == "root" else "consequence of another incident"), ("Severity", row["severity"]),
+        ("Where the fault lies", DOMAIN_WORDS.get(row["domain"] or "unknown")),
     ]  # fmt: skip
     unknown = row["root_cause"] in ("unknown", "", None)
     facts = list(facts_of(recorded[0]["facts"]).items()) if recorded else []

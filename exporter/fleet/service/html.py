@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.model import DOMAIN_WORDS
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.review.review_contents import titles_of
@@ -39,7 +40,7 @@ def _environment() -> Environment:
     made = environment([TEMPLATES], _shown, trim_blocks=True, lstrip_blocks=True)
     made.filters |= {
         "time": time_of, "count": count, "clip": clip, "log": redact, "segment": segment, "code": with_code,
-        "lines": multiline, "breakable": breakable,
+        "lines": multiline, "breakable": breakable, "domain": DOMAIN_WORDS.__getitem__,
     }  # fmt: skip
     return made
 
@@ -116,10 +117,12 @@ class Titles:
                 "title": name,
                 "remediation": "",
                 "verdict": "unclear",
+                "domain": "unknown",
                 "references": (),
                 "related": (),
             }
         return {
             "kind": explanation.kind, "title": explanation.title, "remediation": explanation.remediation,
-            "verdict": explanation.verdict, "references": explanation.references, "related": explanation.related,
+            "verdict": explanation.verdict, "domain": explanation.domain, "references": explanation.references,
+            "related": explanation.related,
         }  # fmt: skip

@@ -37,8 +37,10 @@ def extra(newest: float) -> Iterator[dict[str, Any]]:
         } | fields  # fmt: skip
 
     whole = {"job": {"id": "900", "user": "ada", "account": "lab"}}
-    yield incident(0, root_cause="nvlink_down", verdict="infrastructure", **whole)
-    yield incident(1, root_cause="nvlink_down", verdict="infrastructure", **whole)  # another node of its job
+    yield incident(0, root_cause="nvlink_down", verdict="infrastructure", domain="hardware", **whole)
+    yield incident(
+        1, root_cause="nvlink_down", verdict="infrastructure", domain="hardware", **whole
+    )  # another node of its job
     yield incident(2, "nccl_timeout", role="cascade", caused_by="extra0", **whole)
     yield incident(3, "nccl_remote_exit", root_cause=PEER_FAILURE, job={"id": "901", "user": "bob"})
     yield incident(4, "srun_task_exit", role="context", severity="info", job={"id": "902", "user": "bob"})
@@ -175,6 +177,7 @@ def test_each_cause(views: Views) -> None:
         assert {key: row[key] for key in numbers} == numbers
         assert {key: int(exported[key]) for key in numbers} == numbers
         assert row["before"] == cause["incidents_before"] == int(exported["incidents_before"])
+        assert row["domain"] == cause["domain"] == exported["domain"]
         if cause["id"] in shown:
             on_page = shown[cause["id"]]
             assert (on_page["Root incidents"], on_page["Nodes"]) == (cause["incidents"], cause["nodes"])
