@@ -104,7 +104,7 @@ def test_a_forged_line_is_not_fatal_on_a_node_whose_kernel_once_reported_the_fau
 
     def verdicts(source: str, verdict: str) -> str:
         return (
-            'gpufault_incident_verdicts_total{root_cause="e2e_bad_gpu",signature="e2e_lost",'
+            'gpufault_incident_verdicts_total{domain="unknown",root_cause="e2e_bad_gpu",signature="e2e_lost",'
             f'source="{source}",verdict="{verdict}"}}'
         )
 
@@ -121,7 +121,9 @@ def test_a_forged_line_is_not_fatal_on_a_node_whose_kernel_once_reported_the_fau
         f"up{{{own}}}",
         f"gpufault_incidents_total{{{own},{pair}}}",
         trusted.replace("{", f"{{{own},"),
-        trusted.replace("gpufault_incident_verdicts_total{", f"instance_incident:gpufault_incidents:total{{{own},"),
+        trusted.replace(
+            'gpufault_incident_verdicts_total{domain="unknown"', f"instance_incident:gpufault_incidents:total{{{own}"
+        ),
     )
     write_history(tmp_path, [(series, ones) for series in history])
     server = Prometheus(tmp_path, {"gpufault": {node.address: target}}, rules=hasty_rules(tmp_path))
