@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from exporter.core.catalogue import loader
@@ -69,14 +70,15 @@ def builtin() -> list[tuple[str, str]]:
     return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in paths)
 
 
-def reports(signature: str) -> list[SettledReport]:
+@cache
+def reports(signature: str) -> tuple[SettledReport, ...]:
     """The settled public reports of a signature. Their files are checked by a test, and only read here."""
     import yaml
 
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     texts = (text for _, text in report_texts() if f" signature: {signature}\n" in text)
     rows = (row for text in texts for row in yaml.load(text, loader_type)["reports"])  # noqa: S506 - a safe loader
-    return [SettledReport(**row) for row in rows if row["signature"] == signature]
+    return tuple(SettledReport(**row) for row in rows if row["signature"] == signature)
 
 
 def report_texts() -> list[tuple[str, str]]:

@@ -57,9 +57,12 @@ def test_the_sentence_counts_domains_and_names_newest_fixes() -> None:
         report(fixed_in={"vllm": "0.5"}, date="2024-01-01"),
         report(fixed_in={"vllm": "0.7", "cuda": "12.6"}, date="2025-01-01"),
         report(domain="program"),
-        report(domain="library", date="2023-01-01"),
+        report(fixed_in={"torch": "2.0", "jax": "0.4"}, domain="library", date="2023-01-01"),
     ]
-    assert outcome(reports) == "4 settled reports of this line: library 3, program 1; fixed in vllm 0.7, cuda 12.6"
+    assert (
+        outcome(reports)
+        == "4 settled reports of this line: library 3, program 1; fixed in vllm 0.7, cuda 12.6, torch 2.0"
+    )
     assert [(r.domain, r.date) for r in examples(reports)] == [("library", "2025-01-01"), ("program", "2024-05-01")]
 
 

@@ -56,9 +56,10 @@ def outcome(reports: Sequence[SettledReport]) -> str:
         return ""
     domains = Counter(report.domain for report in reports).most_common()
     fixed: dict[str, str] = {}
-    for report in sorted(reports, key=lambda report: report.date):
-        fixed.update(report.fixed_in)
-    names = ", ".join(f"{name} {version}" for name, version in list(fixed.items())[-NAMED_FIXES:])
+    for report in sorted(reports, key=lambda report: report.date, reverse=True):
+        for name, version in report.fixed_in.items():
+            fixed.setdefault(name, version)
+    names = ", ".join(f"{name} {version}" for name, version in list(fixed.items())[:NAMED_FIXES])
     counts = ", ".join(f"{domain} {count}" for domain, count in domains)
     return f"{len(reports)} settled reports of this line: {counts}" + (f"; fixed in {names}" if names else "")
 
