@@ -42,8 +42,7 @@ METRICS: dict[str, Metric] = {
         "counter",
         ("signature", "root_cause", "verdict", "source", "domain"),
         "Root incidents by verdict, by the domain in which the fault lies, and by the log that reported them; a series "
-        "appears with its first incident. Use it "
-        "for alerts that page.",
+        "appears with its first incident. Use it for alerts that page.",
         True,
     ),
     "gpufault_incidents_late_total": Metric(

@@ -65,7 +65,7 @@ def causes(
     span = window.end - window.start
     rows = db.execute(
         f"""WITH {ROOTS}, binned AS (SELECT *, least(floor((time - $start) / $span), $last)::INTEGER AS bin FROM roots)
-        SELECT kind, key, coalesce(mode(fault) FILTER (bin = $last), mode(fault)), coalesce(mode(domain), 'unknown'),
+        SELECT kind, key, coalesce(mode(fault) FILTER (bin = $last), mode(fault)), mode(domain),
         count(DISTINCT node) FILTER (bin = $last), count(DISTINCT job) FILTER (bin = $last), list(bin)
         FROM binned GROUP BY kind, key""",
         {"start": window.end - windows * span, "end": window.end, "span": span, "last": windows - 1},

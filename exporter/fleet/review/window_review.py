@@ -19,13 +19,13 @@ from exporter.fleet.review.review_contents import CauseRow, Novelty, Review, Tit
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 WINDOWS = 8  # of a trend
-NOTHING_GIVEN = LostConfig()
+USUAL_COST = LostConfig()
 QUIET_WINDOWS = 2  # without a signature, after which it is said to be back
 
 
 def review_of(
     db: duckdb.DuckDBPyConnection, window: Window, correlation: Mapping[str, Any] | None, titles: Mapping[str, Title],
-    *, compare: bool = True, lost: LostConfig = NOTHING_GIVEN,
+    *, compare: bool = True, lost: LostConfig = USUAL_COST,
 ) -> Review:  # fmt: skip
     """Everything on the first page. correlation: the correlator's JSON of this window, if there is one.
 

@@ -189,7 +189,7 @@ def incident_page(frame: Frame, name: str) -> Response:
         ("Signature", signature), ("Time (UTC)", time_of(row["time"])), ("Node", link(frame.to, "nodes", row["node"])),
         ("Job", link(frame.to, "jobs", row["job"]) if row["job"] else None), ("User", row["job_user"]), ("GPU", row["gpu"]),
         ("Role", "root" if row["role"] == "root" else "consequence of another incident"), ("Severity", row["severity"]),
-        ("Where the fault lies", DOMAIN_WORDS.get(row["domain"] or "unknown")),
+        ("Where the fault lies", DOMAIN_WORDS[row["domain"]]),
     ]  # fmt: skip
     unknown = row["root_cause"] in ("unknown", "", None)
     facts = list(facts_of(recorded[0]["facts"]).items()) if recorded else []

@@ -57,8 +57,7 @@ LISTS: Mapping[str, ListDefinition] = {
         title="Incidents",
         note="Crashes in jobs' and kernels' logs; a consequence is a crash that another one caused",
         sql=f"""SELECT id, time, {CAUSE} AS cause, signature, root_cause, verdict, domain, {ROLE} AS role, node, gpu,
-            job,
-            job_user AS user, caused_by, text FROM incidents WHERE {_IN}""",
+            job, job_user AS user, caused_by, text FROM incidents WHERE {_IN}""",
         columns=_columns(
             ("time", "Time (UTC)", "time"), ("id", "Incident", "incident"), ("cause", "Cause", "cause"),
             ("verdict", "Whose", "verdict"), ("domain", "Domain"), ("role", "Role"), ("node", "Node", "node"), ("gpu", "GPU"),
