@@ -36,6 +36,7 @@ DOMAIN_WORDS: Mapping[Domain, str] = {  # where a fault lies
     "unknown": "unknown",
 }
 INFRASTRUCTURE: frozenset[Domain] = frozenset({"hardware", "driver", "network", "storage"})
+WORKLOAD: frozenset[Domain] = frozenset({"program", "resources"})
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
 # What clears a node fault.
@@ -68,6 +69,20 @@ CrashKind = Literal["python", "c++", "signal", "runtime", "driver"]
 UNRECOGNISED = "unrecognised_crash"  # the signature of crashes that no other names
 PYTHON_TRACEBACK = "python_traceback"
 JOBS_ON_SM = "xid_13_jobs_on_sm"  # the only fact counted from kernel lines: see `repeated_xids`
+
+
+def implied_verdict(domain: Domain, severity: Severity) -> Verdict:
+    """Who must fix what lies in a domain. A library or setting may be the node's or the job's; a warning condemns nothing."""
+    if domain in INFRASTRUCTURE:
+        return "infrastructure" if severity in ("error", "critical") else "unclear"
+    return "workload" if domain in WORKLOAD else "unclear"
+
+
+def refuse_contradiction(verdict: Verdict | None, domain: Domain) -> None:
+    """Raise ValueError if a verdict excludes the domain beside it."""
+    excluded = "workload" if domain in INFRASTRUCTURE else "infrastructure" if domain == "program" else None
+    if verdict and verdict == excluded:
+        raise ValueError(f"verdict: {verdict} contradicts domain: {domain}")
 
 
 class Truth(StrEnum):

@@ -129,7 +129,7 @@ class ReviewCrashes:
             "text": text,
             "captures": captures,
             "gpu": pci if crash.kernel and "{pci}" in crash.text else None,
-            "verdict": cause.verdict if cause else about.verdict,
+            "verdict": cause.verdict if cause else about.usual_verdict,
             "domain": cause.domain if cause else about.domain,
             "remediation": cause.remediation if cause else about.remediation,
             "evidence": [{"what": "signature", "value": signature, "why": cause.title}] if cause else [],

@@ -49,7 +49,7 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
         ("Patterns", signature.patterns[:EXAMPLES]),
     )
     return Explanation(
-        kind="signature", title=signature.title, verdict=signature.verdict, domain=signature.domain,
+        kind="signature", title=signature.title, verdict=signature.usual_verdict, domain=signature.domain,
         remediation=signature.remediation,
         sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.",),
         blocks=tuple((head, texts) for head, texts in blocks if texts),

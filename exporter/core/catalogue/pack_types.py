@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from exporter.core.catalogue.reports import SettledReport
 from exporter.core.model import (
-    INFRASTRUCTURE,
     OPERATOR_ACTIONS,
     UNRECOGNISED,
     Action,
@@ -26,6 +25,8 @@ from exporter.core.model import (
     SourceKind,
     Vendor,
     Verdict,
+    implied_verdict,
+    refuse_contradiction,
 )
 from exporter.core.text.problems import Loc
 from exporter.core.values import dataclass, field
@@ -179,14 +180,9 @@ class Signature(Gated):
     vendor: Annotated[Vendor, about("vendor of the hardware; any: all vendors, or none")]
     layer: Annotated[Layer, about("the layer that prints it")]
     severity: Annotated[
-        Severity,
-        about(
-            "critical: the hardware or the node is lost; error: the job is lost; warning, info: the job may continue"
-        ),
+        Severity, about("critical: hardware or node is lost; error: the job is lost; warning, info: it may continue")
     ]
-    verdict: Annotated[
-        Verdict, about("who must fix it where no cause is known; unclear, unless each cause of it has the same verdict")
-    ] = "unclear"
+    verdict: Annotated[Verdict | None, about("who must fix it if no cause is known; default: by the domain")] = None
     domain: Annotated[Domain, about("where a fault without a cause lies; unknown unless its reports agree")] = "unknown"
     role: Annotated[
         Role,
@@ -228,9 +224,16 @@ class Signature(Gated):
     ] = "stable"
     since: Annotated[str, about("the first release of gpufault with it")] = "0.1.0"
 
+    @property
+    def usual_verdict(self) -> Verdict:
+        """Who must fix it where no cause is known. What is a consequence or a user can provoke condemns nobody."""
+        tells = self.role != "cascade" and not ("kernel" in self.sources and self.reach == "job")
+        return self.verdict or (implied_verdict(self.domain, self.severity) if tells else "unclear")
+
     def check(self) -> None:
         if not self.patterns and self.id != UNRECOGNISED:
             raise ValueError("patterns: give at least one")
+        refuse_contradiction(self.verdict, self.domain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,11 +365,7 @@ class RootCause(Identified):
     def check(self) -> None:
         if self.needs_operator and self.verdict != "infrastructure":
             raise ValueError(f"action: {self.action} needs verdict: infrastructure beside it")
-        excluded = (
-            "workload" if self.domain in INFRASTRUCTURE else "infrastructure" if self.domain == "program" else None
-        )
-        if self.verdict == excluded:
-            raise ValueError(f"verdict: {self.verdict} contradicts domain: {self.domain}")
+        refuse_contradiction(self.verdict, self.domain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

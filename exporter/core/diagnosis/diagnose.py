@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
-from exporter.core.catalogue.pack_types import TableRow
+from exporter.core.catalogue.pack_types import Signature, TableRow
 from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence
 from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, evidence_context
 from exporter.core.diagnosis.incidents import shares_job
@@ -24,6 +24,7 @@ from exporter.core.model import (
     UNKNOWN,
     UNRECOGNISED,
     Action,
+    Domain,
     Incident,
     Severity,
     Truth,
@@ -160,7 +161,7 @@ def diagnose(
         assessments = [a for a in assessments if a.cause.id == reported.root_cause]
     best = best_cause(assessments)
     row = catalogue.table_row(incident)
-    verdict = _verdict(incident, best) if best else signature.verdict
+    verdict = _verdict(incident, best) if best else signature.usual_verdict
     if row and row.action == "ignore" and verdict == "infrastructure":
         verdict = "unclear"  # no alert for what the vendor says to ignore
     severity = row.severity if row else signature.severity
@@ -174,7 +175,7 @@ def diagnose(
         root_cause=reported.root_cause if reported else best.cause.id if best else UNKNOWN,
         caused_by=caused_by,
         verdict=reported.verdict if reported else verdict,
-        domain=reported.domain if reported else best.cause.domain if best else signature.domain,
+        domain=reported.domain if reported else _domain(signature, best),
         evidence=tuple(
             Evidence(subject=leaf.subject, value=leaf.value, reason=leaf.reason)
             for leaf in distinct_evidence((*best.held, *best.supports) if best else ())
@@ -186,6 +187,13 @@ def diagnose(
         considered=tuple(assessments),
         same_time=tuple(e.incident for e in same_time if catalogue.signatures[e.incident.signature].role != "context"),
     )
+
+
+def _domain(signature: Signature, best: Assessment | None) -> Domain:
+    """Where the fault lies: by its cause, else by its line. What happened to a peer is unknown."""
+    if best and (best.cause.domain != UNKNOWN or best.cause.id == PEER_FAILURE):
+        return best.cause.domain
+    return signature.domain
 
 
 def _action(

@@ -20,7 +20,7 @@ def with_catalogue(observed: Observed, catalogue: Catalogue) -> Observed:
         SignatureGroup(
             level="verdict",
             name=f"{verdict} crashes",
-            signatures=tuple(s.id for s in signatures if s.verdict == verdict),
+            signatures=tuple(s.id for s in signatures if s.usual_verdict == verdict),
         )
         for verdict in ("infrastructure", "workload", "unclear")
     ]

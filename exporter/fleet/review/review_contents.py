@@ -183,7 +183,8 @@ class Review:
 def titles_of(catalogue: Catalogue) -> dict[str, Title]:
     """By id, of root causes and signatures; of an id that both have, the root cause's."""
     named = {
-        s.id: Title(title=s.title, verdict=s.verdict, remediation=s.remediation) for s in catalogue.signatures.values()
+        s.id: Title(title=s.title, verdict=s.usual_verdict, remediation=s.remediation)
+        for s in catalogue.signatures.values()
     }
     named |= {
         c.id: Title(title=c.title, verdict=c.verdict, remediation=c.remediation) for c in catalogue.root_causes.values()

@@ -5,7 +5,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.model import Match
+from exporter.core.model import Match, SourceKind
 from exporter.core.text.problems import InvalidInput
 from tests.support.matches import catalogue_of, match
 
@@ -15,7 +15,17 @@ signatures:
   - {id: call_failed, patterns: ['bbbb'], domain: library}
   - {id: said_nothing, patterns: ['cccc']}
   - {id: peer_gone, role: cascade, patterns: ['dddd'], domain: network, follows: [call_failed]}
+  - {id: link_flapped, severity: warning, patterns: ['eeee'], domain: network}
+  - {id: queue_hung, sources: [kernel], reach: job, patterns: ['ffff'], domain: driver}
+  - {id: disk_hung, sources: [kernel], patterns: ['gggg'], domain: storage}
+  - {id: memory_short, severity: info, patterns: ['hhhh'], domain: resources}
+  - {id: index_wrong, patterns: ['iiii'], domain: program}
+  - {id: disk_full, patterns: ['jjjj'], domain: resources, verdict: unclear}
 root_causes:
+  - {id: peer_failure, title: a peer, signatures: [peer_gone], verdict: unclear, strength: B, remediation: Look there.,
+     when: {text: peer died}}
+  - {id: wedged, title: a card or its driver, signatures: [queue_hung], verdict: unclear, strength: B, remediation: Reset it.,
+     when: {text: reset}}
   - id: too_old
     title: The version is too old
     signatures: [call_failed]
@@ -60,11 +70,46 @@ def test_a_consequence_has_the_domain_of_its_root() -> None:
     assert diagnosed(match("peer_gone"))["peer_gone"].domain == "network"
 
 
+def test_a_cause_that_cannot_tell_leaves_it_to_the_line_but_what_a_peer_met_is_unknown() -> None:
+    wedged = match("queue_hung", source="kernel", text="reset")
+    assert diagnosed(wedged)["queue_hung"].domain == "driver"
+    assert diagnosed(match("peer_gone", text="peer died"))["peer_gone"].domain == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("signature", "source", "verdict"),
+    [
+        ("card_lost", "job", "infrastructure"),
+        ("disk_hung", "kernel", "infrastructure"),
+        ("link_flapped", "job", "unclear"),  # a warning condemns nothing
+        ("queue_hung", "kernel", "unclear"),  # a user's program can provoke it
+        ("peer_gone", "job", "unclear"),  # its root may be elsewhere
+        ("memory_short", "job", "workload"),
+        ("index_wrong", "job", "workload"),
+        ("disk_full", "job", "unclear"),  # its pack says so
+        ("call_failed", "job", "unclear"),  # whose library it is decides
+        ("said_nothing", "job", "unclear"),
+    ],
+)
+def test_without_a_cause_the_verdict_follows_the_domain(signature: str, source: SourceKind, verdict: str) -> None:
+    assert diagnosed(match(signature, source=source))[signature].verdict == verdict
+
+
+def test_no_line_that_a_user_can_provoke_condemns_a_node_by_its_domain() -> None:
+    provoked = [s for s in packs.load().signatures.values() if "kernel" in s.sources and s.reach == "job"]
+    assert {s.id for s in provoked if s.verdict is None and s.usual_verdict != "unclear"} == set()
+
+
+def test_a_verdict_of_a_line_that_contradicts_its_domain_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="verdict: workload contradicts domain: hardware"):
+        catalogue_of(PACK.replace("domain: hardware", "domain: hardware, verdict: workload"))
+
+
 @pytest.mark.parametrize(
     ("domain", "verdict"), [("hardware", "workload"), ("storage", "workload"), ("program", "infrastructure")]
 )
 def test_a_verdict_that_contradicts_the_domain_is_refused(domain: str, verdict: str) -> None:
-    pack = PACK.replace("verdict: unclear", f"verdict: {verdict}").replace("domain: mismatch", f"domain: {domain}")
+    pack = PACK.replace("verdict: unclear\n", f"verdict: {verdict}\n").replace("domain: mismatch", f"domain: {domain}")
     with pytest.raises(InvalidInput, match=f"verdict: {verdict} contradicts domain: {domain}"):
         catalogue_of(pack)
 
