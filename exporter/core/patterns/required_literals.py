@@ -19,7 +19,9 @@ from exporter.core.patterns.syntax import REPEATS, Unreadable, inside, parse, sr
 
 MIN_LENGTH = 4  # shorter ones hit ordinary text: in 512 MB of training logs "NaN" hit 0.4% of lines, "HSA_" none
 MAX_LENGTH = 24  # longer ones hit no rarer, and colours or line wraps may cut them
+RARE_LENGTH = 10  # longer ones hit hardly rarer, so that fewer of them are better
 MAX_ALTERNATIVES = 64
+MAX_SPELLINGS = 24  # `cl(?:Create|Finish)` has two; an ordinary word as a gate costs more than twenty rare literals
 MAX_NEEDS = (
     4  # sets of literals that are looked for in a text, of MAX_NEED_CHOICES each: 50 ns a literal, a search 2 µs
 )
@@ -71,7 +73,10 @@ def derive(pattern: str, *, ignore_case: bool = False) -> frozenset[Gate]:
         raise NoGate(
             f"has no literal of {MIN_LENGTH} characters that every match must contain in its first line; add one"
         )
-    return frozenset(Gate(text.lower().encode() if any_case else text.encode(), any_case) for text in best)
+    texts = {text.lower() if any_case else text for text in best}
+    # `fault` finds `faults`, too.
+    rarest = {text for text in texts if not any(other in text for other in texts - {text})}
+    return frozenset(Gate(text.encode(), any_case) for text in rarest)
 
 
 @lru_cache(MAX_CHECKED)
@@ -217,6 +222,7 @@ class _LiteralReading(NamedTuple):
     least: int  # characters of a literal
     first_line: bool
     ends: Callable[[Any, Any], bool]  # whether a node may end the first line
+    spellings: int = 1  # most literals in which a run with alternatives is spelt out
 
 
 def _sees_newline(op: Any, arg: Any) -> bool:
@@ -243,7 +249,9 @@ def _is_plain_for_gates(character: int) -> bool:
     return character < 128 and chr(character) not in _REWRITTEN
 
 
-_GATED = _LiteralReading(_is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline)
+_GATED = _LiteralReading(
+    _is_plain_for_gates, MIN_LENGTH, first_line=True, ends=_may_hold_newline, spellings=MAX_SPELLINGS
+)
 _WHOLE = _LiteralReading(
     lambda character: character not in _EQUAL_ASCII, 1, first_line=False, ends=lambda _op, _arg: False
 )
@@ -251,29 +259,75 @@ _FIRST = _LiteralReading(lambda character: character not in {10, *_EQUAL_ASCII},
 
 
 def _of_sequence(nodes: Sequence[Any], how: _LiteralReading) -> list[frozenset[str]]:
-    """All sets of literals that a sequence offers: each of its literal runs, and each of its required parts."""
+    """All sets of literals that a sequence offers: each of its literal runs, in all spellings, and its required parts."""
     literals: list[frozenset[str]] = []
-    run: list[str] = []
-
-    def close() -> None:
-        if run:
-            literals.append(frozenset(["".join(run)]))
-            run.clear()
-
+    run = _NOTHING
     for op, arg in _without_groups(nodes):
         if op is sre.LITERAL and arg == 10 and how.first_line:  # only the first line of a block is gated
             break
-        if op is sre.LITERAL and how.plain(arg):
-            run.append(chr(arg))
-            continue
-        if op is sre.AT:  # a position has no width
-            continue
-        close()
-        literals.extend(_of_node(op, arg, how))
-        if how.first_line and how.ends(op, arg):
-            break
-    close()
+        start = _start(op, arg, how)
+        longer = _joined(run, start.texts, how)
+        if longer is not None:
+            run = longer
+        if longer is None or not start.is_all:
+            if all(run):
+                literals.append(frozenset(run))
+            run = start.texts if longer is None and start.is_all else _NOTHING
+            literals.extend(_of_node(op, arg, how))
+            if how.first_line and how.ends(op, arg):
+                break
+    if all(run):
+        literals.append(frozenset(run))
     return literals
+
+
+class _Start(NamedTuple):
+    """The texts of which every match of a node begins with one. `is_all`: they are all that it reads."""
+
+    texts: tuple[str, ...]
+    is_all: bool
+
+
+_NOTHING: tuple[str, ...] = ("",)
+_UNKNOWN = _Start(_NOTHING, is_all=False)
+
+
+def _start(op: Any, arg: Any, how: _LiteralReading) -> _Start:
+    """A position and what is looked at have no width."""
+    if op in (sre.AT, sre.ASSERT, sre.ASSERT_NOT):
+        return _Start(_NOTHING, is_all=not how.ends(op, arg))
+    if op is sre.LITERAL:
+        return _Start((chr(arg),), is_all=True) if how.plain(arg) else _UNKNOWN
+    if op is sre.IN and len(arg) <= how.spellings and all(kind is sre.LITERAL and how.plain(c) for kind, c in arg):
+        return _Start(tuple(chr(character) for _, character in arg), is_all=True)
+    if op is sre.BRANCH or (op is sre.SUBPATTERN and not arg[1]):
+        starts = [_start_of_sequence(part, how) for part in inside(op, arg)]
+    elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT) and tuple(arg[:2]) == (0, 1):
+        starts = [_Start(_NOTHING, is_all=True), _start_of_sequence(arg[2], how)]
+    else:
+        return _UNKNOWN
+    texts = tuple(dict.fromkeys(text for start in starts for text in start.texts))
+    return _Start(texts, all(start.is_all for start in starts)) if len(texts) <= how.spellings else _UNKNOWN
+
+
+def _start_of_sequence(nodes: Iterable[Any], how: _LiteralReading) -> _Start:
+    texts = _NOTHING
+    for op, arg in nodes:
+        start = _start(op, arg, how)
+        longer = _joined(texts, start.texts, how)
+        if longer is None:
+            return _Start(texts, is_all=False)
+        texts = longer
+        if not start.is_all:
+            return _Start(texts, is_all=False)
+    return _Start(texts, is_all=True)
+
+
+def _joined(texts: Sequence[str], more: Sequence[str], how: _LiteralReading) -> tuple[str, ...] | None:
+    """Each text with each of the others behind it; None if they are too many."""
+    if len(texts) * len(more) > how.spellings:
+        return None
+    return tuple(text + end for text in texts for end in more)
 
 
 def _without_groups(nodes: Iterable[Any]) -> Iterator[Any]:
@@ -309,14 +363,17 @@ def _ignores_case_within(nodes: Iterable[Any]) -> bool:
 
 
 def _best(sets: Iterable[frozenset[str]], how: _LiteralReading) -> frozenset[str] | None:
-    """The set whose shortest literal is longest; of equals, the one with fewest literals. Gates are cut."""
+    """The set whose shortest literal is longest; of equals, the one with fewest literals. Gates are cut, and are long
+    enough with RARE_LENGTH characters.
+    """
     best: frozenset[str] | None = None
-    best_score = (0, 0)
+    best_score = (0, 0, 0)
     for candidate in sets:
         cut = frozenset(_core(text) for text in candidate) if how.first_line else candidate
         shortest = min(map(len, cut))
-        if shortest >= how.least and (shortest, -len(cut)) > best_score:
-            best, best_score = cut, (shortest, -len(cut))
+        score = (min(shortest, RARE_LENGTH) if how is _GATED else shortest, -len(cut), shortest)
+        if shortest >= how.least and score > best_score:
+            best, best_score = cut, score
     return best
 
 

@@ -61,7 +61,7 @@ def test_its_memory_is_bounded_and_what_is_forgotten_is_tried_again() -> None:
 
 SLOW = """
 signatures:
-  - {id: slow_one, patterns: ['(x+x+)+[yw] GPU fault']}
+  - {id: slow_one, patterns: ['(x+x+)+[yw]+ GPU fault']}
   - {id: gpu_fault, patterns: ['GPU fault']}
 """
 HOSTILE = b"x" * 5000 + b"z GPU fault\n"
