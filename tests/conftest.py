@@ -51,6 +51,12 @@ def deep_folder(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)  # shutil.rmtree calls itself for each of them
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.heavy)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite-golden", action="store_true", help="write what comes now as what is expected")
 

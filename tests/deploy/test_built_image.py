@@ -29,7 +29,7 @@ from tests.support.programs import needs, needs_root
 
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     needs_root,
     needs("buildah", "debootstrap", "runc", "apt-get"),
     pytest.mark.skipif(not containers.SECCOMP.exists(), reason=f"no {containers.SECCOMP}: package containers-common"),

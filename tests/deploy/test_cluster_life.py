@@ -24,7 +24,7 @@ from tests.support.programs import needs
 
 pytestmark = [
     pytest.mark.deploy,
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     needs_helm,
     needs("prometheus"),
 ]

@@ -19,7 +19,7 @@ from tests.support.programs import needs, needs_root
 CRASH = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     pytest.mark.deploy,
     needs(absent=MISSING),
     needs_root,

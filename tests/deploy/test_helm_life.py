@@ -17,7 +17,7 @@ from tests.deploy.api_server import ApiServer, serving
 from tests.deploy.kubernetes import CHART, HELM, Object, needs_helm, run
 from tests.deploy.workload import Workload
 
-pytestmark = [pytest.mark.deploy, pytest.mark.heavy, needs_helm]
+pytestmark = [pytest.mark.deploy, pytest.mark.nightly, needs_helm]
 
 BROKEN = {"packs": {"site.yaml": "pack: site\nsignatures:\n  - id: site_broken\n    patterns: ['(']\n"}}
 

@@ -14,7 +14,7 @@ from tests.deploy.page import Page, scraped
 from tests.support.programs import needs
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     pytest.mark.deploy,
     needs(absent=MISSING),
 ]

@@ -16,7 +16,7 @@ from tests.support.programs import needs
 MISSING = [*bare.MISSING, *live.MISSING]
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     pytest.mark.deploy,
     needs(absent=MISSING),
 ]

@@ -39,7 +39,7 @@ FATAL_SIGNATURE = "nv_xid_79_fallen_off_bus"
 CRASH = (ROOT / "exporter/demo/logs/slurm-48260.out").read_text(encoding="utf-8")
 
 pytestmark = [
-    pytest.mark.heavy,
+    pytest.mark.nightly,
     pytest.mark.deploy,
     needs("prometheus", "prometheus-alertmanager"),
 ]

@@ -118,6 +118,7 @@ def test_few_descriptors_and_many_logs_30(begin: Begin) -> None:
     assert torture.counted() == torture.written
 
 
+@pytest.mark.nightly
 def test_five_thousand_files_35(torture: Torture) -> None:
     for number in range(5000):
         torture.write(torture.logs / f"job-{number}.log", 1)

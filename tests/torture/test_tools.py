@@ -18,6 +18,8 @@ from tests.support.programs import needs, needs_root, skip_without
 
 from .conftest import Torture, both_watchers
 
+pytestmark = pytest.mark.nightly  # programs that write or move logs, many of each kind
+
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
 BANNER = b"launcher: an option is at its default value\n" * 60

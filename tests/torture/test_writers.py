@@ -9,9 +9,13 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import eventually
 
 from .conftest import Torture, both_watchers
+
+pytestmark = pytest.mark.nightly  # programs that write or move logs, many of each kind
 
 Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]

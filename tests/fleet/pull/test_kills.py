@@ -18,7 +18,7 @@ from tests.fleet.pull.many_nodes import next_number
 from tests.fleet.pull.nodes import name_of, serving_nodes
 from tests.fleet.running import Fleet
 
-pytestmark = pytest.mark.heavy
+pytestmark = pytest.mark.nightly
 
 NODES = 200
 ROUNDS = 8
