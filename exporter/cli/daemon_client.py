@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,28 @@ def ask(url: str, options: argparse.Namespace, *, timeout: float, most: int, bod
 def ask_json(url: str, options: argparse.Namespace, *, timeout: float) -> Any:
     """The JSON that a GET returns. Raises UsageError, OSError, ValueError."""
     return json.loads(ask(url, options, timeout=timeout, most=MAX_JSON_BYTES))
+
+
+def incidents(
+    url: str, options: argparse.Namespace, start: float, limit: int, timeout: float, **filters: str
+) -> dict[str, Any]:
+    """The newest incidents since a time, as a node's daemon or a fleet service answers. Raises as `ask_json`."""
+    from urllib.error import HTTPError
+    from urllib.parse import urlencode
+
+    base = f"{url.rstrip('/')}/api/v1/incidents"
+    try:
+        query = urlencode({"since": f"{start:.0f}", "limit": limit, **filters})
+        answer = ask_json(f"{base}?{query}", options, timeout=timeout)
+    except HTTPError as error:
+        if error.code != 400:
+            raise
+        # A fleet service has other parameters.
+        query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": limit, **filters})
+        answer = ask_json(f"{base}?{query}", options, timeout=timeout)
+    if not isinstance(answer, dict) or not isinstance(answer.get("incidents"), list):
+        raise ValueError("no list of incidents; is it a fleet service or a node daemon?")
+    return answer
 
 
 def failure_of(error: OSError) -> str:

@@ -25,6 +25,7 @@ from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Leaf
 from exporter.core.diagnosis.causes import distinct_evidence
 from exporter.core.diagnosis.incidents import gpu_of
 from exporter.core.diagnosis.records import rfc3339
+from exporter.core.diagnosis.restarts import restart_of
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.rules import Rule, Verdict, facts_of
 from exporter.core.model import Incident, LogFormat, Record, SourceKind
@@ -83,6 +84,7 @@ def explanation(
     yield from _open_questions(diagnosis, chosen)
     if diagnosis.remediation:
         yield from _emphasised(field("do", diagnosis.remediation), color=color)
+    yield from incident_text.restart(restart_of(diagnosis, catalogue))
     if cascades:
         text = ", ".join(f"{c.incident.signature} ({_location(c.incident, log)})" for c in cascades)
         yield from field("then", f"{text} – as a consequence")

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.core.collectives import collective_texts
-from exporter.core.model import DOMAIN_WORDS, STAMPED, UNKNOWN, UNRECOGNISED, Domain
+from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS, STAMPED, UNKNOWN, UNRECOGNISED, Domain, Restart
 from exporter.core.text.phrases import counted, evidence_text, printable
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def incident_text(
     for other in record["same_time"]:
         lines += field("meanwhile", same_time(other["signature"], other["text"]), breaks=True)
     lines += field("do", record["remediation"]) if record["remediation"] else []
+    lines += restart(record["restart"])
     if cascades:
         names = ", ".join(f"{c['signature']} ({location(c, record)})" for c in cascades[:6])
         lines += field("then", names + (f" and {len(cascades) - 6} more" if len(cascades) > 6 else ""))
@@ -145,6 +146,11 @@ VERDICTS = {
 def mostly(domain: Domain) -> list[str]:
     """Where the fault of a line without a known cause mostly lies; nothing where the line cannot tell."""
     return [] if domain == "unknown" else field("mostly", DOMAIN_WORDS[domain])
+
+
+def restart(word: Restart) -> list[str]:
+    """How the job is worth a restart; nothing where that is unknown."""
+    return [] if word == "unknown" else field("restart", RESTART_WORDS[word])
 
 
 def same_time(signature: str, text: str) -> str:

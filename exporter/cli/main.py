@@ -43,6 +43,7 @@ COMMANDS = {  # each is a module of exporter.cli
     "doctor": "what this installation can and cannot see here, and why",
     "clear": "clear an open fault of this node after a repair",
     "node-conditions": "Kubernetes node conditions and events from the faults of node daemons",
+    "restart-check": "whether a job that crashed is worth a restart, and on which nodes: an exit code, for requeue scripts",
     "node-check": "whether this node is fit for jobs: one line and an exit code, for Slurm's hooks",
 }
 

@@ -141,10 +141,4 @@ _ADVICE = {401: "; give --user and --password-file", 404: "; is it the node daem
 
 def _since(text: str) -> float | None:
     """Unix seconds; None for the boot."""
-    from exporter.cli.options import moment, seconds
-
-    if text == "boot":
-        return None
-    if text[-1:] in "smhdw":
-        return time.time() - seconds("--since", text)
-    return moment("--since", text)
+    return None if text == "boot" else flags.since("--since", text, time.time())

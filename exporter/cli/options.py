@@ -164,6 +164,11 @@ def seconds(flag: str, text: str) -> float:
     raise UsageError(f"{flag}: invalid duration {text!r}; use numbers and units, such as 7d, 36h or 1d12h")
 
 
+def since(flag: str, text: str, now: float) -> float | None:
+    """Unix seconds of a time, or of a duration before now. Raises UsageError."""
+    return now - seconds(flag, text) if text[-1:] in "smhdw" else moment(flag, text)
+
+
 def moment(flag: str, text: str | None) -> float | None:
     """Unix seconds of a time in RFC 3339 or Unix seconds; without a zone it is UTC. Raises InvalidInput."""
     if text is None:

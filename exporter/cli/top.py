@@ -8,8 +8,7 @@ import time
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.cli import daemon_client
 from exporter.cli.options import seconds
@@ -79,7 +78,7 @@ def collect(options: argparse.Namespace, start: float) -> Collected:
     for url in options.url or [URL]:
         refused: Counter[str] = Counter()
         try:
-            answer = _answer_of(url, options, start)
+            answer = daemon_client.incidents(url, options, start, MAX_INCIDENTS, TIMEOUT_SECONDS)
             titles = {key: str(title) for key, title in (answer.get("titles") or {}).items()}
             for given in answer["incidents"]:
                 try:
@@ -119,20 +118,6 @@ def table(incidents: Iterable[tuple[str, IncidentRecord]], since: str, failures:
         cells = (title, str(len(group)), named + more, f"{last:%H:%M:%S}")
         shown.add_row(*(Text(printable(cell)) for cell in cells))
     return shown
-
-
-def _answer_of(url: str, options: argparse.Namespace, start: float) -> Any:
-    base = f"{url.rstrip('/')}/api/v1/incidents"
-    try:
-        return daemon_client.ask_json(
-            f"{base}?since={start:.0f}&limit={MAX_INCIDENTS}", options, timeout=TIMEOUT_SECONDS
-        )
-    except OSError as error:
-        if getattr(error, "code", None) != 400:
-            raise
-        # A fleet service has other parameters.
-        query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": MAX_INCIDENTS})
-        return daemon_client.ask_json(f"{base}?{query}", options, timeout=TIMEOUT_SECONDS)
 
 
 def _title(incident: IncidentRecord, cause: object, titles: Mapping[str, str]) -> str:

@@ -37,6 +37,14 @@ DOMAIN_WORDS: Mapping[Domain, str] = {  # where a fault lies
 }
 INFRASTRUCTURE: frozenset[Domain] = frozenset({"hardware", "driver", "network", "storage"})
 WORKLOAD: frozenset[Domain] = frozenset({"program", "resources"})
+Restart = Literal["as_is", "elsewhere", "after_change", "never", "unknown"]
+RESTART_WORDS: Mapping[Restart, str] = {  # how a job that crashed is worth a restart
+    "as_is": "as it is",
+    "elsewhere": "on other nodes",
+    "after_change": "after a change",
+    "never": "not at all: it was cancelled",
+    "unknown": "unknown",
+}
 Reach = Literal["job", "gpu", "node", "fabric"]
 Action = Literal["ignore", "restart_job", "run_diagnostics", "reset_gpu", "reboot", "replace"]  # mildest first
 # What clears a node fault.

@@ -29,7 +29,8 @@ _PARAMETERS = ("before", "cause", "job", "limit", "signature", "since")
 # What everyone may read of an incident: nothing that a job printed.
 PUBLIC = frozenset({
     "kind", "id", "time", "time_source", "node", "signature", "root_cause", "severity", "vendor", "layer", "source",
-    "lines", "last_time", "gpu", "role", "caused_by", "verdict", "domain", "remediation", "references", "recorded_time", "late",
+    "lines", "last_time", "gpu", "role", "caused_by", "verdict", "domain", "restart", "remediation", "references",
+    "recorded_time", "late",
 })  # fmt: skip
 
 

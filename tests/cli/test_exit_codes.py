@@ -20,6 +20,7 @@ NEEDED = {  # arguments without which a command does not begin
     "report": ["--journal", "{journals}"], "timeline": ["n1", "--journal", "{journals}"], "top": ["--once", LOCAL],
     "fleet": ["--journal", "{journals}", "--web.listen-address", "127.0.0.1:0"], "simulate": ["{new}"],
     "clear": ["all", "--reason", "repaired"], "signatures": ["list"], "node-conditions": ["--once"],
+    "restart-check": ["--job", "7"],
 }  # fmt: skip
 VERBS = {
     "list": [], "show": ["nv_xid_79_fallen_off_bus"], "new": ["x failed"], "check": [], "test": [],

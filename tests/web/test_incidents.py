@@ -27,7 +27,7 @@ def incident(number: int, **more: Any) -> dict[str, Any]:
         "vendor": "amd", "layer": "runtime", "source": "job", "path": "/jobs/7.log", "line": 12, "offset": 900, "lines": 3,
         "last_time": f"2026-11-20T14:00:{number:02}.000Z", "text": LINE, "captures": {"name": "secretive"},
         "gpu": None, "job": {"id": "7", "user": "ada", "rank": None, "kind": "slurm", "confidence": "sure"}, "ranks": ["0"],
-        "role": "root", "caused_by": None, "verdict": "infrastructure", "domain": "unknown",
+        "role": "root", "caused_by": None, "verdict": "infrastructure", "domain": "unknown", "restart": "unknown",
         "evidence": [{"what": "capture:name", "value": LINE, "why": "because"}], "remediation": "Upgrade.",
         "references": [], "same_time": [], "excerpt": [LINE], "recorded_time": f"2026-11-20T14:00:{number:02}.000Z",
         "late": False, **more,

@@ -20,6 +20,7 @@ from exporter.core.model import (
     Domain,
     Layer,
     Reach,
+    Restart,
     Role,
     Severity,
     SourceKind,
@@ -184,6 +185,7 @@ class Signature(Gated):
     ]
     verdict: Annotated[Verdict | None, about("who must fix it if no cause is known; default: by the domain")] = None
     domain: Annotated[Domain, about("where a fault without a cause lies; unknown unless its reports agree")] = "unknown"
+    restart: Annotated[Restart | None, about("without a cause; only where the domain would say something else")] = None
     role: Annotated[
         Role,
         about(
@@ -340,12 +342,11 @@ class RootCause(Identified):
         Annotated[Condition, Checked] | None,
         about("required conditions; without them the cause is a possibility that is never chosen"),
     ] = None
-    supported_by: Annotated[
-        tuple[Annotated[Condition, Checked], ...], about("optional; each that holds adds evidence")
-    ] = ()
+    supported_by: Annotated[tuple[Annotated[Condition, Checked], ...], about("each that holds adds evidence")] = ()
     against: Annotated[tuple[Annotated[Condition, Checked], ...], about("each that holds removes evidence")] = ()
     verdict: Annotated[Verdict, about("who must fix it: infrastructure, workload, or unclear")]
     domain: Annotated[Domain, about("where the fault lies; docs/writing-signatures.md has the words")] = "unknown"
+    restart: Annotated[Restart | None, about("only where the domain would say something else")] = None
     action: Annotated[
         Action | None,
         about("what a critical incident outside vendors' tables needs; node-check reports what operators have to do"),

@@ -217,6 +217,7 @@ class IncidentRecord(_Part):
     caused_by: Name | None = None
     verdict: Name | None = None
     domain: Name | None = None
+    restart: Name | None = None
     evidence: Annotated[tuple[RecordedEvidence, ...], BeforeValidator(_items)] = ()
     remediation: Text | None = None
     references: Texts = ()

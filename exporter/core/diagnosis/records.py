@@ -15,6 +15,7 @@ from exporter.core.collectives import collectives_of
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.attribution import attribute
 from exporter.core.diagnosis.incidents import gpu_of
+from exporter.core.diagnosis.restarts import restart_of
 from exporter.core.facts.gpus import Gpu
 from exporter.core.model import UNKNOWN, Incident, Moment
 from exporter.core.text.redact import redact
@@ -69,6 +70,7 @@ def incident_record(
         "caused_by": diagnosis.caused_by,
         "verdict": diagnosis.verdict,
         "domain": diagnosis.domain,
+        "restart": restart_of(diagnosis, catalogue),
         "evidence": [{"what": e.subject, "value": hide(e.value), "why": e.reason} for e in diagnosis.evidence],
         "remediation": diagnosis.remediation,
         "references": list(diagnosis.references),

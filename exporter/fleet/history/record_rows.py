@@ -19,7 +19,7 @@ from exporter.core.diagnosis.record_schema import (
     Record,
     as_line,
 )
-from exporter.core.model import DOMAIN_WORDS
+from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS
 
 MAX_RECORD_CHARS = 1 << 20  # a longer one keeps its columns only
 
@@ -27,8 +27,9 @@ Row = tuple[object, ...]
 
 COLUMNS = {
     "incidents": (
-        "time", "node", "id", "signature", "root_cause", "vendor", "severity", "role", "verdict", "domain", "source", "path",
-        "line", "gpu", "job", "job_user", "account", "job_name", "image", "namespace", "pod", "caused_by", "text", "record",
+        "time", "node", "id", "signature", "root_cause", "vendor", "severity", "role", "verdict", "domain", "restart", "source",
+        "path", "line", "gpu", "job", "job_user", "account", "job_name", "image", "namespace", "pod", "caused_by", "text",
+        "record",
     ),
     "facts": ("time", "node", "facts"),
     "heartbeats": ("time", "node", "hours", "gpu_busy_hours"),
@@ -66,6 +67,7 @@ def _incident(one: IncidentRecord) -> Row:
     role = one.role if one.role in ("cascade", "context") else "root"
     verdict = one.verdict if one.verdict in ("infrastructure", "workload") else "unclear"
     domain = one.domain if one.domain in DOMAIN_WORDS else "unknown"
+    restart = one.restart if one.restart in RESTART_WORDS else "unknown"
     job: Row = (None,) * 7
     if one.job:
         own = one.job
@@ -73,7 +75,7 @@ def _incident(one: IncidentRecord) -> Row:
     text = as_line(one).decode().strip()
     return (
         one.time, one.node, _id(one), one.signature, one.root_cause or "unknown", one.vendor, one.severity, role, verdict,
-        domain, one.source, one.path, one.line, one.gpu, *job, one.caused_by, one.text,
+        domain, restart, one.source, one.path, one.line, one.gpu, *job, one.caused_by, one.text,
         text if len(text) <= MAX_RECORD_CHARS else "{}",
     )  # fmt: skip
 

@@ -60,6 +60,7 @@ CREATE TABLE IF NOT EXISTS heartbeat_rows (time DOUBLE, node VARCHAR, hours DOUB
 CREATE TABLE IF NOT EXISTS job_end_rows (time DOUBLE, node VARCHAR, job VARCHAR, outcome VARCHAR);
 ALTER TABLE job_end_rows ADD COLUMN IF NOT EXISTS started DOUBLE;
 ALTER TABLE incident_rows ADD COLUMN IF NOT EXISTS domain VARCHAR DEFAULT 'unknown';
+ALTER TABLE incident_rows ADD COLUMN IF NOT EXISTS restart VARCHAR DEFAULT 'unknown';
 CREATE TABLE IF NOT EXISTS fault_rows (
     time DOUBLE, node VARCHAR, signature VARCHAR, root_cause VARCHAR, gpu VARCHAR, job VARCHAR, action VARCHAR,
     state VARCHAR, cleared_by VARCHAR);

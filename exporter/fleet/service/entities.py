@@ -12,8 +12,9 @@ from starlette.responses import Response
 from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.collectives import collective_texts
-from exporter.core.diagnosis.record_schema import RefusedRecord, incident_of
-from exporter.core.model import DOMAIN_WORDS
+from exporter.core.diagnosis.record_schema import IncidentRecord, RefusedRecord, incident_of
+from exporter.core.diagnosis.restarts import restart_advice
+from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS
 from exporter.core.text.phrases import counted
 from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.observations import Window
@@ -146,6 +147,8 @@ def job_page(frame: Frame, name: str) -> Response:
         f"""SELECT node, count(*) AS n, count(*) FILTER (WHERE {IS_ROOT}) AS roots, min(time) AS first FROM incidents
         WHERE job = $job GROUP BY node ORDER BY first, node LIMIT 1000""", {"job": name},
     )  # fmt: skip
+    said = store.rows(f"SELECT record FROM incidents WHERE job = $job AND {IS_ROOT} LIMIT 1000", {"job": name})
+    restart = restart_advice(checked for row in said for checked in _checked(_record(row["record"])))
     nodes = frame.table(
         "nodes", "Nodes", ("Node", "Incidents", "Root incidents", "First (UTC)"),
         ((link(frame.to, "nodes", r["node"]), number(r["n"]), number(r["roots"]), when(r["first"])) for r in per_node),
@@ -162,7 +165,8 @@ def job_page(frame: Frame, name: str) -> Response:
         why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
                 note=("The root cause is not known; this is the first root incident's signature. " if unknown else
                       "The root cause of the first root incident. ")
-                     + f"{counted(who['roots'], 'root incident')}, {counted(who['incidents'] - who['roots'], 'consequence')}."),
+                     + f"{counted(who['roots'], 'root incident')}, {counted(who['incidents'] - who['roots'], 'consequence')}. "
+                     + f"{str(restart).capitalize()}."),
         chart=timeline_of(frame, happened, first, last), rows=rows, total=total, listing=LISTS["timeline"], hidden=("job",),
         nodes=nodes, export=lambda form: export_address(frame, "timeline", form, job=name),
     )  # fmt: skip
@@ -190,6 +194,7 @@ def incident_page(frame: Frame, name: str) -> Response:
         ("Job", link(frame.to, "jobs", row["job"]) if row["job"] else None), ("User", row["job_user"]), ("GPU", row["gpu"]),
         ("Role", "root" if row["role"] == "root" else "consequence of another incident"), ("Severity", row["severity"]),
         ("Where the fault lies", DOMAIN_WORDS[row["domain"]]),
+        ("Restart the job", RESTART_WORDS[row["restart"]]),
     ]  # fmt: skip
     unknown = row["root_cause"] in ("unknown", "", None)
     facts = list(facts_of(recorded[0]["facts"]).items()) if recorded else []
@@ -251,9 +256,14 @@ def _list(
 
 
 def _rank_texts(record: dict[str, Any]) -> list[str]:
-    """Where the ranks of a job wait, in words. A record that was not checked may hold anything."""
+    """Where the ranks of a job wait, in words."""
+    return [text for one in _checked(record) for text in collective_texts(one.model_dump()["collectives"])]
+
+
+def _checked(record: dict[str, Any]) -> list[IncidentRecord]:
+    """The incident, unless the record does not pass."""
     try:
-        return collective_texts(incident_of(record).model_dump()["collectives"])
+        return [incident_of(record)]
     except RefusedRecord:
         return []
 
