@@ -81,7 +81,7 @@ def _shown(advice: RestartAdvice, options: argparse.Namespace) -> str:
 
 
 def _incidents(options: argparse.Namespace, start: float) -> list[IncidentRecord]:
-    """The incidents of the job. Raises OSError where no server answers, UsageError for what is no address."""
+    """The incidents of the job. Raises OSError where no server answers, UsageError for a wrong address."""
     from exporter.core.diagnosis.record_schema import incident_of
 
     found = daemon_client.incidents(options.url, options, start, MAX_INCIDENTS, TIMEOUT_SECONDS, job=options.job)

@@ -81,6 +81,7 @@ def test_an_incident_has_every_field_of_the_contract() -> None:
         "role": "root",
         "caused_by": None,
         "domain": "unknown",
+        "restart": "elsewhere",
         "verdict": "infrastructure",
         "evidence": [
             {"what": "fact home_fs_type", "value": "nfs", "why": "no locks"},
