@@ -36,6 +36,9 @@ _SLURM = tuple(
 _KUBERNETES = re.compile(
     r"/pods/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[0-9a-f-]{32,36})/(?P<container>[^/]+)/(?P<restart>\d+)\.log"
 )
+# What one owner runs: the tasks of an array; the pods of a job, a set or a deployment, whose names end in an index or hash.
+_ARRAY_TASK = re.compile(r"([0-9]+)(?:_[0-9]+|\[[0-9]+\]).*")
+_POD_OF_OWNER = re.compile(r"(.+/.+?)(?:-[0-9]+)*(?:-[a-z0-9]+)?")
 _RANK = re.compile(r"(?:^|[/_.-])(?:rank|local_rank|task|proc)[_.-]?(?P<rank>\d{1,6})(?=[/_.-]|$)")
 
 
@@ -61,6 +64,14 @@ def job_of(path: str) -> Job | None:
                 id=job, owner=owner, kind="slurm", rank=_rank(path), confidence=confidence, step=groups.get("step")
             )
     return None
+
+
+def party(job: str) -> str:
+    """The id of what a job belongs to: an array for its tasks, the workload for its pods, else the job itself. As in the
+    rules for pages.
+    """
+    match = _ARRAY_TASK.fullmatch(job) or _POD_OF_OWNER.fullmatch(job)
+    return match[1] if match else job
 
 
 def with_owner(job: Job | None, uid: int | None, service_accounts: Container[int]) -> Job | None:

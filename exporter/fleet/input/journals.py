@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 from pydantic_core import from_json
 
+from exporter.core.decoding.jobs import party
 from exporter.fleet.history import schema
 from exporter.fleet.history.folder_ingest import fill, set_horizon
 from exporter.fleet.history.insert import KIND, OTHER
@@ -185,7 +186,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
     ).fetchnumpy()
     facts, left_out = rows_of_facts(_fact_rows(db, len(nodes), end))
     signatures, signature = _numbered([row[2] for row in rows])
-    jobs, job = _numbered([row[3] for row in rows])
+    jobs, job = _numbered([row[3] and party(row[3]) for row in rows])
     users, user = _numbered([row[4] for row in rows])
     numbered = {
         kind: _numbered([row[8 + i] for row in rows]) for i, kind in enumerate(("account", "job_name", "image"))

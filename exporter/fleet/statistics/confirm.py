@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from exporter.core.text.phrases import counted
-from exporter.fleet.observations import Bools, Ints, Window
+from exporter.fleet.observations import Bools, Incidents, Ints, Window
 from exporter.fleet.statistics import continuous, screen
 from exporter.fleet.statistics.design import ALL_ALIKE
 from exporter.fleet.statistics.findings import Confirmation, Direction, FactValue
@@ -31,6 +31,7 @@ BETS = np.geomspace(1.5, 30.0, 30)  # rate ratios that the e-value bets on, with
 MAX_LOG = 600.0  # of a gain: more would be no number
 SLACK_SECONDS = 1.0  # windows of journals end just behind their newest record
 MIN_DISTINCT = 3  # racks, jobs and users that the crashes must come from, where these are known
+HOUR, MOSTLY = 3600.0, 0.5  # of the crashes within an hour may be one user's program, if users are not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def confirmation(prepared: Prepared, remembered: Remembered) -> Confirmation | N
     more = remembered.direction == "more"
     p_value = cells.p_value(remembered.direction) if once else 1 / max(e_value(cells, more=more), 1.0)
     hit = units.incidents.take(column[units.state] if more else ~column[units.state])
-    if p_value > LEVEL or too_few_sources(prepared, hit.node, hit.job, hit.user):
+    if p_value > LEVEL or too_few_sources(prepared, hit):
         return None
     if not beyond_one_workload(
         workload_shares(prepared, units, remembered.direction, strata=strata, column=column, fact=fact)
@@ -112,15 +113,20 @@ def later(window: Window, remembered: Remembered) -> bool:
     return window.start >= remembered.discovered_in.end - SLACK_SECONDS
 
 
-def too_few_sources(prepared: Prepared, node: Ints, job: Ints, user: Ints) -> list[str]:
-    """Sentences on what the crashes come from if that is too few jobs, users or racks: two jobs of one user are about that
-    user's program.
+def too_few_sources(prepared: Prepared, crashes: Incidents) -> list[str]:
+    """Sentences on what crashes come from if that is too few jobs, users or racks: two jobs of one user are about that
+    user's program. Where users are unknown, so are most crashes within an hour, which may be one user's.
     """
     out = []
-    for source, values in (("job", job[job >= 0]), ("user", user[user >= 0]), ("rack", _racks(prepared, node))):
+    job, user = crashes.job[crashes.job >= 0], crashes.user[crashes.user >= 0]
+    for source, values in (("job", job), ("user", user), ("rack", _racks(prepared, crashes.node))):
         number = len(np.unique(values))
-        if 0 < number < MIN_DISTINCT and len(values) == len(node):
+        if 0 < number < MIN_DISTINCT and len(values) == len(crashes.node):
             out.append(f"all from {counted(number, source)}")
+    time = np.sort(crashes.time)
+    at_once = int((np.searchsorted(time, time + HOUR) - np.arange(len(time))).max(initial=0))
+    if len(user) < MOSTLY * len(time) and at_once >= max(MOSTLY * len(time), 2):
+        out.append(f"{at_once} of {len(time)} within an hour, of unknown users: it may be one user's program")
     return out
 
 

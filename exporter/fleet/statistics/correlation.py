@@ -234,7 +234,7 @@ def _against(
     if outside := int((~with_).sum()):
         out.append(f"{counted(outside, 'node')} crashed without it")
     hit = units.incidents.take(with_ if association.direction == "more" else ~with_)
-    out += too_few_sources(prepared, hit.node, hit.job, hit.user)
+    out += too_few_sources(prepared, hit)
     cells = association.cells
     open_ = cells.open
     stratum = (np.arange(len(open_)) // (len(prepared.design.states.edges) - 1))[open_]

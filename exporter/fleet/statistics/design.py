@@ -68,6 +68,7 @@ class Design:
     strata: tuple[Ints, ...]
     level: Ints
     nodes: int
+    clusters: tuple[Ints, ...] = ()  # for each fact of places of several nodes, the place of each state
 
     def column(self, value: int) -> Bools:
         """The states that show a value."""
@@ -122,7 +123,24 @@ def build(states: States, facts: FactRows) -> Design:
     )
     level = _levels(has, weight, strata)
     level[[value.family == "location" for value in values]] = ALL_ALIKE
-    return Design(states=states, values=tuple(values), has=has, strata=strata, level=level, nodes=nodes)
+    return Design(
+        states=states, values=tuple(values), has=has, strata=strata, level=level, nodes=nodes,
+        clusters=_clusters(states, facts, codes),
+    )  # fmt: skip
+
+
+def _clusters(
+    states: States, facts: FactRows, codes: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+) -> tuple[Ints, ...]:
+    """The places of each state, by facts of which most values are those of several nodes."""
+    out = []
+    for index, name in enumerate(facts.names):
+        if family_of(name, facts.location_globs) == "location":
+            of_node = np.unique(np.stack([states.node, codes[:, index]]), axis=1)[1]
+            nodes = np.bincount(of_node[of_node >= 0])
+            if np.median(nodes[nodes > 0], keepdims=True).max(initial=0) >= MIN_NODES:
+                out.append(codes[:, index].astype(np.int64))
+    return tuple(out)
 
 
 def _levels(has: sparse.csr_matrix, weight: Floats, strata: Sequence[Ints]) -> Ints:

@@ -22,10 +22,11 @@ from exporter.fleet.statistics.associations import (
     Association,
     Tested,
     associations,
+    refined_by,
     stratified_counts,
 )
 from exporter.fleet.statistics.design import ALL_ALIKE, Design, distinct
-from exporter.fleet.statistics.findings import SignaturePart
+from exporter.fleet.statistics.findings import Direction, SignaturePart
 from exporter.fleet.statistics.prepare import MIN_SIGNATURES, Prepared
 from exporter.fleet.statistics.screen import Cells, Counts
 
@@ -77,6 +78,8 @@ def discover(prepared: Prepared) -> Discovery:
             worth_fewer & representative & ~location & ~coarse & is_single,
         )
     tests = _adjust(more) + _adjust(fewer)
+    _allow_for_places(strata, more, "more")
+    _allow_for_places(strata, fewer, "fewer")
     explained = [
         (s, association)
         for s in enough
@@ -140,6 +143,20 @@ def _adjust(screened: Mapping[int, _Screened]) -> int:
     return len(together)
 
 
+def _allow_for_places(
+    strata: _Strata, screened: Mapping[int, _Screened], direction: Direction,
+    given: Mapping[int, Sequence[Bools]] | None = None,
+) -> None:  # fmt: skip
+    """Raise the p-values of what passes by how much places differ among themselves, then adjust them all again."""
+    for s, one in screened.items():
+        for value in np.flatnonzero(one.q <= FDR).tolist():
+            cells = strata.cells(s, value, (given or {}).get(s, ()))
+            coarse = strata.level_of(value) > ALL_ALIKE and direction == "more"
+            own = cells.p_value(direction, times=screen.MODELS_DIFFER if coarse else 1.0)
+            one.p[value] = max(one.p[value], own)
+    _adjust(screened)
+
+
 def benjamini_hochberg(p_values: Floats, *, tests: int) -> Floats:
     """Adjusted p-values of the smallest ones of so many tests."""
     order = np.argsort(p_values)
@@ -170,6 +187,7 @@ def _conditional_tests(
         worth, _ = screen.worth_testing(conditional, p_cut=p_cut, nodes=design.nodes)
         screened[s] = _Screened(conditional, _p_more(prepared, conditional), worth & left)
     tests = _adjust(screened)
+    _allow_for_places(strata, screened, "more", given)
     explained = [
         (s, association)
         for s in counts
@@ -220,6 +238,18 @@ class _Strata:
     def of(self, signature: int) -> Callable[[int], Ints]:
         """The strata in which a value is compared for a signature."""
         return lambda value: self._table(int(self._level[value]), signature).strata
+
+    def level_of(self, value: int) -> int:
+        """The level at which a value is compared."""
+        return int(self._level[value])
+
+    def cells(self, signature: int, value: int, given: Sequence[Bools] = ()) -> Cells:
+        """The cells of one value, within what was found."""
+        design = self._prepared.design
+        return screen.cells(
+            design, self._prepared.units_of(signature), strata=refined_by(self.of(signature)(value), given),
+            column=design.column(value),
+        )  # fmt: skip
 
     def tested(self, signature: int, screened: _Screened) -> Tested:
         """A signature's tests, with those that pass as candidates."""

@@ -1,8 +1,8 @@
 """Origins: incidents that one fault caused are one origin. All nodes of a job become the node that failed first.
 
-Without job ids, a burst is one fault: crashes of one signature within a minute of each other anywhere, or within ten
-minutes of each other on neighbouring nodes. Where crashes are so frequent that neighbours crash so close by chance, only
-the minute counts.
+A burst is one fault: crashes of one signature within a minute of each other anywhere, or within ten minutes of each other
+on neighbouring nodes, whatever their jobs: a switch that fails takes forty jobs with it. Where crashes are so frequent that
+they lie so close by chance, they are not merged; without job ids, the minute counts even then.
 
 The unit of evidence of everything statistical here is a distinct origin node. Counting a job's nodes one by one gives
 1,400 false findings on a fleet of 20,000 nodes without any cause; counting an outlier node's incidents gives dozens.
@@ -20,11 +20,11 @@ from exporter.fleet.observations import Bools, FactRows, Incidents, Ints
 LOOP = 24  # crashes of a node; behind that it is in a loop
 GAP_SECONDS = 60.0  # the node daemon's own window; coarser than the 5 s in which Xids repeat (arXiv:2503.11901)
 BURST_SECONDS = 600.0  # between crashes of neighbours: a job's nodes may time out one after the other
-BY_CHANCE = 0.1  # crashes expected in a neighbourhood within a burst's gap, beyond which they are not taken for one
+BY_CHANCE = 0.1  # crashes expected within a burst's gap and place, beyond which they are not taken for one
 
 
 def origins(incidents: Incidents, neighbourhoods: Sequence[Ints] = ()) -> Incidents:
-    """The first incident of each job and signature, and of each burst where no job is known, by time.
+    """The first incident of each burst of a signature, by time; of each job only the first counts.
 
     Of several at the very same time the id decides, then the order given; not the node's name, which would favour low
     numbers, hence racks. `neighbourhoods` number the nodes' neighbourhoods, -1 where a node has none.
@@ -41,13 +41,12 @@ def origins(incidents: Incidents, neighbourhoods: Sequence[Ints] = ()) -> Incide
         | (np.diff(ordered.signature[without]) != 0)
         | (np.diff(ordered.time[without]) > GAP_SECONDS)
     )
-    begun = np.sort(without[begins])
-    alone = _first_of_bursts(ordered, begun, neighbourhoods)
-    return ordered.take(np.sort(np.concatenate([with_job[first], alone])))
+    begun = np.sort(np.concatenate([with_job[first], without[begins]]))
+    return ordered.take(_first_of_bursts(ordered, begun, neighbourhoods))
 
 
 def _first_of_bursts(ordered: Incidents, rows: Ints, neighbourhoods: Sequence[Ints]) -> Ints:
-    """Of rows without a job, by time, those that begin a burst: no crash of the signature shortly before them.
+    """Of rows by time those that begin a burst: no crash of the signature shortly before them.
 
     Of each node only the first few count for others: an outlier node in a loop would else hide everybody's crashes.
     """
@@ -58,8 +57,10 @@ def _first_of_bursts(ordered: Incidents, rows: Ints, neighbourhoods: Sequence[In
     counts = np.zeros(len(ordered.node), dtype=bool)
     counts[by_node[nth < LOOP]] = True
     anywhere = np.zeros(len(ordered.node), dtype=np.int64)
-    follows = _follows(ordered, rows, counts, anywhere, GAP_SECONDS)
-    rare = _rare(ordered, rows)
+    one_minute = _rare(ordered, rows, GAP_SECONDS, 1.0) | (ordered.job[rows] < 0)
+    follows = one_minute & _follows(ordered, rows, counts, anywhere, GAP_SECONDS)
+    beside = min(BESIDE / max(len(np.unique(ordered.node)), 1), 1.0)
+    rare = _rare(ordered, rows, BURST_SECONDS, beside)
     for of_node in neighbourhoods:
         follows |= rare & _follows(ordered, rows, counts, of_node[ordered.node], BURST_SECONDS)
     return np.asarray(rows[~follows])
@@ -82,18 +83,16 @@ def _follows(ordered: Incidents, rows: Ints, counts: Bools, group: Ints, gap: fl
     return follows
 
 
-def _rare(ordered: Incidents, rows: Ints) -> Bools:
-    """Whether a row's signature is so rare that two neighbours hardly crash within a burst's gap by chance."""
+def _rare(ordered: Incidents, rows: Ints, gap: float, share: float) -> Bools:
+    """Whether a row's signature is so rare that two nodes of a share of the fleet hardly crash within a gap by chance."""
     if not len(rows):
         return np.zeros(0, dtype=bool)
     signature, time = ordered.signature[rows], ordered.time[rows]
-    span = max(float(time.max() - time.min()), BURST_SECONDS)
-    nodes = max(len(np.unique(ordered.node)), 1)
+    span = max(float(time.max() - time.min()), gap)
     # Of a burst many nodes crash at once; its nodes count once, or large bursts would make themselves usual.
-    slots = np.unique(np.stack([signature, (time // BURST_SECONDS).astype(np.int64)]), axis=1)[0]
+    slots = np.unique(np.stack([signature, (time // gap).astype(np.int64)]), axis=1)[0]
     number = np.bincount(slots, minlength=int(signature.max()) + 1)
-    chance = number * (BURST_SECONDS / span) * min(BESIDE / nodes, 1.0)
-    return np.asarray(chance[signature] <= BY_CHANCE)
+    return np.asarray((number * (gap / span) * share)[signature] <= BY_CHANCE)
 
 
 def first_of_nodes(origin_rows: Incidents) -> Incidents:

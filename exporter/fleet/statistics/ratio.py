@@ -30,6 +30,15 @@ class Ratio:
     low: float
     high: float
 
+    def widened(self, times: float) -> Ratio:
+        """The ratio with an interval that is so many times as wide, as logarithms."""
+        if times == 1 or not 0 < self.value < np.inf:
+            return self
+        return Ratio(
+            value=self.value, low=self.value * (self.low / self.value) ** times,
+            high=self.value * (self.high / self.value) ** times,
+        )  # fmt: skip
+
 
 def rate_ratio(observed: float, crashes: Floats, odds: Floats) -> Ratio:
     """The ratio of the crash rate with a value to that without.

@@ -345,7 +345,7 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
     workload = workload_shares(
         prepared, units, direction, strata=strata, column=effect.column, fact=rollout.facts[0].fact
     )
-    against = too_few_sources(prepared, incidents.node, incidents.job, incidents.user)
+    against = too_few_sources(prepared, incidents)
     against += [f"the nodes differed before: {effect.ratio_before.value:.2g} times"] * (
         effect.ratio_before.low > 1 or effect.ratio_before.high < 1
     )

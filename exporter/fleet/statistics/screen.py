@@ -22,6 +22,7 @@ from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
 MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
+MIN_CLUSTERS = 10  # places, from which how much places differ can be learnt
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 
 
@@ -214,12 +215,18 @@ def _ratio(above: Floats, below: Floats, otherwise: float = 1.0) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """Crashes and exposure in every cell, in all and with one value."""
+    """Crashes and exposure in every cell, in all and with one value.
+
+    `inflation` is by how much the places of the fleet differ among themselves increases the variance of the comparison;
+    `clusters` is how many places that was learnt from.
+    """
 
     crashes: Floats
     observed: Floats
     everyone: Floats
     having: Floats
+    inflation: float = 1.0
+    clusters: int = 0
 
     @property
     def open(self) -> Bools:
@@ -238,16 +245,29 @@ class Cells:
             planned=np.array([expected.sum()]),
         )
 
-    def p_value(self, direction: Direction) -> float:
-        """The one-sided p-value; 1 without an informative crash."""
+    def p_value(self, direction: Direction, *, times: float = 1.0) -> float:
+        """The one-sided p-value of a rate `times` as high; 1 without an informative crash."""
         counts = self.counts()
-        return float(p_values(counts, direction)[0]) if counts.crashes[0] else 1.0
+        if not counts.crashes[0]:
+            return 1.0
+        counts = beyond(counts, times=times) if times != 1 else counts
+        p = float(p_values(counts, direction)[0])
+        return p if self.inflation == 1 else self._inflated(counts, direction)
+
+    def _inflated(self, counts: Counts, direction: Direction) -> float:
+        """The p-value of as many crashes as tell as much where places do not differ."""
+        crashes, observed = (float(of[0]) / self.inflation for of in (counts.crashes, counts.observed))
+        share = float(_share(counts)[0])
+        if direction == "fewer":
+            observed, share = crashes - observed, 1 - share
+        tail = float(special.betainc(max(observed, 1e-9), crashes - observed + 1, share))
+        return float(stats.t.sf(stats.norm.isf(max(tail, 1e-300)), max(self.clusters - 2, 1)))
 
     def ratio(self) -> Ratio:
         """The rate ratio that the cells have in common."""
         use = self.open
         odds = self.having[use] / (self.everyone[use] - self.having[use])
-        return rate_ratio(float(self.observed[use].sum()), self.crashes[use], odds)
+        return rate_ratio(float(self.observed[use].sum()), self.crashes[use], odds).widened(self.inflation**0.5)
 
 
 def cells(design: Design, units: Units, *, strata: Ints, column: Bools) -> Cells:
@@ -260,9 +280,49 @@ def cells(design: Design, units: Units, *, strata: Ints, column: Bools) -> Cells
     use, using = strata >= 0, (strata >= 0) & column
     inside = use[units.state]
     own = _own_cell(design, strata, units)[inside]
-    return Cells(
+    result = Cells(
         crashes=np.bincount(own, minlength=size).astype(float),
         observed=np.asarray(np.bincount(own, column[units.state[inside]].astype(float), size), dtype=float),
         everyone=np.asarray(np.bincount(cell[use].ravel(), hours[use].ravel(), size), dtype=float),
         having=np.asarray(np.bincount(cell[using].ravel(), hours[using].ravel(), size), dtype=float),
     )
+    if not design.clusters or min(result.p_value("more"), result.p_value("fewer")) > CHANCE:
+        return result
+    rate = np.where(result.open, _ratio(result.crashes, result.everyone, otherwise=0.0), 0.0)
+    share = _ratio(result.having, result.everyone, otherwise=0.0)
+    due = hours[use] * rate[cell[use]]
+    off = (due * (column[use][:, None] - share[cell[use]])).sum(axis=1)
+    variance = float((rate * result.everyone * share * (1 - share)).sum())
+    state = units.state[inside][result.open[own]]
+    inflation, clusters = 1.0, 0
+    for of_state in design.clusters:
+        own_inflation, number = _inflation(of_state, use, column, state, due.sum(axis=1), off, variance)
+        if own_inflation > inflation:
+            inflation, clusters = own_inflation, number
+    return replace(result, inflation=inflation, clusters=clusters)
+
+
+def _inflation(
+    cluster: Ints, use: Bools, column: Bools, crashed: Ints, due: Floats, off: Floats, variance: float
+) -> tuple[float, int]:
+    """By how much places that differ among themselves increase a comparison's variance, and how many there are.
+
+    cluster, column: of each state; use: the states that are compared. crashed: the state of each crash. due: the crashes
+    expected of each state in use; off: by how much the expected ones with the value move if all of its crash more often.
+    """
+    size = int(cluster.max(initial=-1)) + 1
+    label = cluster[use]
+    known = label >= 0
+    with_ = column[use]
+    hits = float(column[crashed].sum())
+    fit = due * np.where(
+        with_, hits / max(float(due[with_].sum()), 1e-9), (len(crashed) - hits) / max(float(due[~with_].sum()), 1e-9)
+    )
+    fitted, moved = (np.bincount(label[known], of[known], size) for of in (fit, off))
+    observed = np.bincount(cluster[crashed][cluster[crashed] >= 0], minlength=size)
+    number = int((fitted > 0).sum())
+    if number < MIN_CLUSTERS or variance <= 0:
+        return 1.0, number
+    excess = float(((observed - fitted) ** 2).sum()) * number / (number - 2) - float(fitted.sum())
+    spread = max(excess, 0.0) / float((fitted**2).sum())
+    return 1 + spread * float((moved**2).sum()) / variance, number
