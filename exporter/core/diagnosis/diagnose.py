@@ -11,8 +11,8 @@ from typing import Literal
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import Signature, TableRow
-from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence
-from exporter.core.diagnosis.causes import assess, best_cause, distinct_evidence, evidence_context
+from exporter.core.diagnosis.assessment import Assessment, Diagnosis, Evidence, Leaf
+from exporter.core.diagnosis.causes import EvidenceContext, assess, best_cause, distinct_evidence, evidence_context
 from exporter.core.diagnosis.incidents import shares_job
 from exporter.core.diagnosis.links import comes_first, is_of_process, shares_process
 from exporter.core.diagnosis.open_incidents import Entry
@@ -30,6 +30,10 @@ from exporter.core.model import (
     Truth,
     Verdict,
 )
+
+INSTALLED: frozenset[Domain] = frozenset(
+    {"library", "mismatch", "configuration"}
+)  # whose it is depends on who installed it
 
 
 def incident_id(incident: Incident, node: str) -> str:
@@ -152,16 +156,19 @@ def diagnose(
     incident, reported = entry.incident, entry.reported
     signature = catalogue.signatures[incident.signature]
     role: Literal["root", "cascade"] = "root" if root.number == entry.number else "cascade"
-    assessments = assess(
-        incident.signature, evidence_context(incident, [e.incident for e in near], node_facts), catalogue
-    )
+    context = evidence_context(incident, [e.incident for e in near], node_facts)
+    assessments = assess(incident.signature, context, catalogue)
     if role == "cascade":  # its root is known
         assessments = [a for a in assessments if a.cause.id != PEER_FAILURE]
     if reported:  # later evidence cannot change the reported cause, only remove its support
         assessments = [a for a in assessments if a.cause.id == reported.root_cause]
     best = best_cause(assessments)
     row = catalogue.table_row(incident)
-    verdict = _verdict(incident, best) if best else signature.usual_verdict
+    verdict, domain = _verdict(incident, best) if best else signature.usual_verdict, _domain(signature, best)
+    leaves = (*best.held, *best.supports) if best else ()
+    if verdict == "unclear" and domain in INSTALLED and incident.first.source == "job":
+        leaves += (of_user := _of_user(context))
+        verdict = "workload" if of_user else verdict
     if row and row.action == "ignore" and verdict == "infrastructure":
         verdict = "unclear"  # no alert for what the vendor says to ignore
     severity = row.severity if row else signature.severity
@@ -175,10 +182,9 @@ def diagnose(
         root_cause=reported.root_cause if reported else best.cause.id if best else UNKNOWN,
         caused_by=caused_by,
         verdict=reported.verdict if reported else verdict,
-        domain=reported.domain if reported else _domain(signature, best),
+        domain=reported.domain if reported else domain,
         evidence=tuple(
-            Evidence(subject=leaf.subject, value=leaf.value, reason=leaf.reason)
-            for leaf in distinct_evidence((*best.held, *best.supports) if best else ())
+            Evidence(subject=leaf.subject, value=leaf.value, reason=leaf.reason) for leaf in distinct_evidence(leaves)
         ),
         remediation=best.cause.remediation if best else signature.remediation,
         references=tuple(best.cause.references if best else signature.references),
@@ -194,6 +200,15 @@ def _domain(signature: Signature, best: Assessment | None) -> Domain:
     if best and (best.cause.domain != UNKNOWN or best.cause.id == PEER_FAILURE):
         return best.cause.domain
     return signature.domain
+
+
+def _of_user(context: EvidenceContext) -> tuple[Leaf, ...]:
+    """The evidence that the job's user installed the package that failed, if the log shows it."""
+    owner = context.facts.get("traceback_owner")
+    if owner is None or owner.value != "user":
+        return ()
+    reason = "the last package of the traceback is in a folder of the job's user"
+    return (Leaf(Truth.HELD, "fact traceback_owner", "= user", "user", reason, owner.source, owner.line),)
 
 
 def _action(

@@ -5,7 +5,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.model import Match, SourceKind
+from exporter.core.model import LogContext, Match, SourceKind
 from exporter.core.text.problems import InvalidInput
 from tests.support.matches import catalogue_of, match
 
@@ -93,6 +93,25 @@ def test_a_cause_that_cannot_tell_leaves_it_to_the_line_but_what_a_peer_met_is_u
 )
 def test_without_a_cause_the_verdict_follows_the_domain(signature: str, source: SourceKind, verdict: str) -> None:
     assert diagnosed(match(signature, source=source))[signature].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("signature", "source", "owner", "verdict"),
+    [
+        ("call_failed", "job", "user", "workload"),
+        ("call_failed", "job", "others", "unclear"),
+        ("call_failed", "kernel", "user", "unclear"),  # no log of a job decides what the kernel reports
+        ("card_lost", "job", "user", "infrastructure"),
+        ("said_nothing", "job", "user", "unclear"),
+    ],
+)
+def test_a_fault_of_a_package_is_the_jobs_if_its_user_installed_it(
+    signature: str, source: SourceKind, owner: str, verdict: str
+) -> None:
+    context = LogContext(facts={"traceback_owner": owner})
+    diagnosis = diagnosed(match(signature, source=source, context=context))[signature]
+    assert diagnosis.verdict == verdict
+    assert ("fact traceback_owner" in [e.subject for e in diagnosis.evidence]) == (verdict == "workload")
 
 
 def test_no_line_that_a_user_can_provoke_condemns_a_node_by_its_domain() -> None:
