@@ -121,7 +121,10 @@ class RuleSet:
         text = "\n".join(lines)
         newlines = len(lines) if text.count("\n") < len(lines) else -1  # a kernel message may contain some itself
         matched = frozenset(match.rule.id for match in alone.matches)
+        has_signature = any(match.rule.kind == "signature" for match in alone.matches)
         for rule in self._block_rules:
+            if has_signature and rule.kind == "shape":
+                continue  # a line with a signature is asked for no shape, whatever follows
             if rule in self._skippable and rule.yields_to & matched:
                 continue
             begun = [one for one in rule.patterns if one.may_begin_in(lines[0])] if rule.lines > len(lines) else []

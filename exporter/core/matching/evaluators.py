@@ -52,8 +52,8 @@ class Evaluators:
                 self._evaluators.clear()
                 self._recent.clear()
                 self._cached_chars = 0
-            rules = RuleSet(self._rules(gates, source, trusted=trusted), self.matcher, source)
-            evaluator = self._evaluators[key] = Evaluator(rules, self.count_cached)
+            rules = self.matcher.under_gates(self._rules(gates, source, trusted=trusted), gates, source)
+            evaluator = self._evaluators[key] = Evaluator(RuleSet(rules, self.matcher, source), self.count_cached)
         return evaluator
 
     def _rules(self, gates: Iterable[int], source: SourceKind, *, trusted: bool) -> list[Rule]:

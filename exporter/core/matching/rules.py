@@ -17,7 +17,7 @@ from exporter.core.matching.quarantine import Quarantine
 from exporter.core.model import SourceKind
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate
-from exporter.core.values import dataclass, field
+from exporter.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     import regex
@@ -126,7 +126,9 @@ class Matcher:
             (echo.id, expression) for echo in catalogue.echoes for expression in catalogue.expressions(echo.patterns)
         )
         self.echo_expressions = [expression for _, expression in self._echoes]
+        self._last_echo = ("", "")  # the text, and the echo that it is
         self.quarantine = Quarantine(clock)
+        self._gates_of = catalogue.gates
         under: dict[SourceKind, defaultdict[Gate, list[Rule]]] = {"job": defaultdict(list), "kernel": defaultdict(list)}
         for rule in self.rules:
             for gate in {gate for one in rule.patterns for gate in catalogue.gates[one.pattern]}:
@@ -144,8 +146,26 @@ class Matcher:
         rules = {id(rule): rule for gate in sorted(hit) if gate < len(under) for rule in under[gate]}
         return list(rules.values())
 
+    def under_gates(self, rules: Iterable[Rule], hit: Iterable[int], source: SourceKind) -> list[Rule]:
+        """Rules with only those patterns that can match a line with these gates."""
+        all_gates = self.gates[source]
+        gates = {all_gates[index] for index in hit if index < len(all_gates)}
+        return [
+            replace(rule, patterns=tuple(one for one in rule.patterns if gates & self._gates_of[one.pattern]))
+            for rule in rules
+        ]
+
     def echo(self, text: str) -> str:
-        """The echo that a line is, or ""."""
+        """The echo that a line is, or "". Asked again of one text while the lines behind it are looked at."""
+        last, echo = self._last_echo
+        if last != text or self.quarantine.off:
+            before = self.quarantine.unsure
+            echo = self._echo(text)
+            if before == self.quarantine.unsure:
+                self._last_echo = text, echo
+        return echo
+
+    def _echo(self, text: str) -> str:
         for name, expression in self._echoes:
             if self.quarantine.off and self.quarantine.is_off(expression.pattern):
                 continue

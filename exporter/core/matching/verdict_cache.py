@@ -124,8 +124,8 @@ class MaskCache:
             self._next = self._misses + ANALYSE_AFTER if self._analyses < MAX_EARLY_ANALYSES else 2 * self._misses
             sensitive, result = analyse(self._sensitive or NONE_SENSITIVE)
             self._widen(sensitive.with_lengths(_runs_cut(result, text)))
-        elif self._sensitive is not None:
-            return 0, result
+        elif self._sensitive is not None or _alone(result) is None:
+            return 0, result  # the analysis of a text whose like is not kept may make it sharper
         self._by_key[self._key_of(runs)] = CachedResult.of(result, text, runs)
         return len(text), result
 

@@ -129,7 +129,7 @@ def _ordered(hits: Iterable[tuple[int, int]]) -> Hits:
 
 
 def key_of(gates: Sequence[Gate]) -> bytes:
-    """The gates in their order, in one text: no literal has a control character."""
+    """The gates in their order, in one text: no literal has a newline."""
     return b"\n".join(b"%d%b" % gate[::-1] for gate in gates)
 
 

@@ -10,6 +10,7 @@ from exporter.core.matching.evaluators import Evaluators
 from exporter.core.matching.quarantine import MAX_TIMEOUTS
 from exporter.core.matching.rules import MAX_CAPTURE, Matcher, RuleMatch, Verdict, facts_of, gpu_of
 from exporter.core.model import SourceKind
+from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.required_literals import Gate
 from tests.support.matches import catalogue_of
 
@@ -235,6 +236,20 @@ signatures:
     assert both.gates["kernel"] == (Gate(b"ring timeout"),)
     assert [rule.id for rule in both.tried_under([0, 1, 2], "job")] == ["gpu_fault", "ring_gone"]
     assert [rule.id for rule in both.tried_under([0], "kernel")] == ["ring_gone"]
+    (narrow,) = both.under_gates(both.tried_under([0], "job"), [0, 99], "job")
+    assert [one.pattern for one in narrow.patterns] == ["GPU hang"], "the other pattern cannot match such a line"
+
+
+def test_an_echo_is_looked_for_once_in_a_text_that_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = []
+
+    def find(_self: Expression, text: str) -> None:
+        texts.append(text)
+
+    quoting = matcher("echoes: [{id: search, patterns: ['^grep: ']}]")
+    monkeypatch.setattr(Expression, "find", find)
+    assert [quoting.echo(text) for text in ("grep: a", "grep: a", "b", "grep: a")] == [""] * 4
+    assert texts == ["grep: a", "b", "grep: a"]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from exporter.config import packs
+from exporter.core.matching.match_result import NeedsMoreLines
 from exporter.core.matching.pipeline import Pipeline
+from exporter.core.matching.verdict_cache import ANALYSE_AFTER
 from exporter.core.model import SourceKind
 from exporter.core.patterns.masks import NONE_SENSITIVE, masked
+from tests.support.matches import catalogue_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +50,35 @@ def test_lines_after_a_block_are_not_searched_for_what_stands_inside_it() -> Non
     result = evaluator.evaluate(text, lambda: following)
     assert result.block == f"{text}\n{following[0]}"
     assert [match.capture("address", result.block) for match in result.matches] == ["0x00007f3b2c000000"]
+
+
+def test_a_text_without_runs_is_analysed_too() -> None:
+    """Else the lines behind each such line are decoded."""
+    text = "hipErrorInvalidDeviceFunction: invalid device function"
+    pipeline = Pipeline(packs.load(), engine="python")
+    evaluator = pipeline.evaluators.for_gates(pipeline.engine_for("job").scan(text.encode()).gates, "job")
+    masked_text = masked(text.encode())
+    assert masked_text
+    assert not masked_text.runs
+    for _ in range(ANALYSE_AFTER):
+        evaluator.evaluate(text, lambda: ["step"])
+    cached = evaluator.cached(masked_text, more=True)
+    assert cached
+    assert isinstance(cached.result, NeedsMoreLines)
+    assert cached.result.alone
+
+
+def test_no_line_behind_a_signature_is_asked_for_a_shape() -> None:
+    pipeline = Pipeline(
+        catalogue_of("""
+signatures:
+  - {id: gpu_fault, patterns: ['GPU fault(?:\\n  on ring (?P<ring>\\w+))?'], lines: 2}
+crash_shapes:
+  - {id: shape, kind: c++, patterns: ['GPU fault(?:\\n  of process (?P<name>\\w+))?'], lines: 2}
+"""),
+        engine="python",
+    )
+    evaluator = pipeline.evaluators.for_gates(pipeline.engine_for("job").scan(b"GPU fault").gates, "job")
+    result, _ = evaluator.rules.evaluate(("GPU fault",), more=True)
+    assert isinstance(result, NeedsMoreLines)
+    assert result.in_next.exact == (b"on ring",)

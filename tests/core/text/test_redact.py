@@ -163,3 +163,10 @@ def test_the_time_grows_with_the_length_whatever_the_text_holds(parts: list[str]
     start = time.process_time()
     redact(text)
     assert time.process_time() - start < 5.0  # 0.1 s here; with the square of the length it would be minutes
+
+
+def test_a_text_that_is_shown_again_is_not_redacted_anew() -> None:
+    """An incident shows its line in several places."""
+    redact.cache_clear()
+    assert [redact(text) for text in ("token=abcdef", "token=abcdef")] == ["token=[redacted]"] * 2
+    assert redact.cache_info().hits == 1
