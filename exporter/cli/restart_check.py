@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from exporter.cli import daemon_client
 from exporter.cli import options as flags
+from exporter.core.model import UNKNOWN
 from exporter.core.text.phrases import printable
 
 if TYPE_CHECKING:
@@ -77,12 +78,18 @@ def _shown(advice: RestartAdvice, options: argparse.Namespace) -> str:
         return json.dumps({"restart": advice.restart, "avoid": advice.avoid, "incident": about})
     if why is None:
         return printable(f"gpufault: restart unknown: no root incident of job {options.job} since {options.since}")
-    return printable(f"gpufault: {advice}: {why.root_cause} {why.signature} on {why.node}")
+    names = [
+        name for name in (why.root_cause, why.signature) if name not in (None, "", UNKNOWN)
+    ]  # a fleet's answer has one
+    return printable(f"gpufault: {advice}: {' '.join(map(str, names))} on {why.node}")
 
 
 def _incidents(options: argparse.Namespace, start: float) -> list[IncidentRecord]:
-    """The incidents of the job. Raises OSError where no server answers, UsageError for a wrong address."""
+    """The incidents of the job. Raises OSError where no server answers so, UsageError for a wrong address."""
     from exporter.core.diagnosis.record_schema import incident_of
 
-    found = daemon_client.incidents(options.url, options, start, MAX_INCIDENTS, TIMEOUT_SECONDS, job=options.job)
-    return [incident_of(given) for given in found["incidents"]]
+    try:
+        found = daemon_client.incidents(options.url, options, start, MAX_INCIDENTS, TIMEOUT_SECONDS, job=options.job)
+        return [incident_of(given) for given in found["incidents"]]
+    except (ValueError, RecursionError) as error:
+        raise OSError(f"{options.url}: no list of incidents ({error})") from error

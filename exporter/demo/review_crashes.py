@@ -13,6 +13,7 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.diagnosis.records import rfc3339
 from exporter.core.diagnosis.recoveries import CLEARS
+from exporter.core.diagnosis.restarts import restart_by
 from exporter.core.model import UNRECOGNISED
 from exporter.demo.simulated_journals import write_journals
 from exporter.demo.simulator import Fleet
@@ -116,6 +117,7 @@ class ReviewCrashes:
             text, captures = self._unrecognised(kind_chance, fields)
         cause = self._catalogue.root_causes.get(crash.cause if cause_chance < crash.known_share else "unknown")
         about = self._catalogue.signatures[signature]
+        domain, verdict = (cause.domain, cause.verdict) if cause else (about.domain, about.usual_verdict)
         job_name = JOBS[user % len(JOBS)]
         record |= {
             "root_cause": crash.cause if cause else "unknown",
@@ -129,8 +131,9 @@ class ReviewCrashes:
             "text": text,
             "captures": captures,
             "gpu": pci if crash.kernel and "{pci}" in crash.text else None,
-            "verdict": cause.verdict if cause else about.usual_verdict,
-            "domain": cause.domain if cause else about.domain,
+            "verdict": verdict,
+            "domain": domain,
+            "restart": restart_by(cause or about, domain, verdict),
             "remediation": cause.remediation if cause else about.remediation,
             "evidence": [{"what": "signature", "value": signature, "why": cause.title}] if cause else [],
             "job": {

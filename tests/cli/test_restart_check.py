@@ -76,3 +76,27 @@ def test_it_waits_for_the_first_incident(
 def test_what_cannot_be_asked(arguments: list[str], code: int, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["restart-check", "--job", "7", *arguments]) == code
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"incidents": 7}', b'{"incidents": [7]}', b"[" * 100_000])
+def test_another_server_is_no_healthy_job(
+    answer: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.cli.daemon_client.ask", lambda *_, **__: answer)
+    assert main(["restart-check", "--job", "7"]) == 3
+    assert "no list of incidents" in capsys.readouterr().err
+
+
+def test_an_answer_of_a_fleet_service_names_the_cause_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {
+        "cause": "gpu_lost",
+        "time": "2026-06-01T00:00:00Z",
+        "node": "gpu-07",
+        "role": "root",
+        "restart": "elsewhere",
+    }
+    monkeypatch.setattr("exporter.cli.daemon_client.incidents", lambda *_, **__: {"incidents": [given]})
+    assert main(["restart-check", "--job", "7"]) == 4
+    assert capsys.readouterr().out == "gpufault: restart on other nodes; avoid gpu-07: gpu_lost on gpu-07\n"

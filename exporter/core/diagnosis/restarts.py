@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.pack_types import RootCause, Signature
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.record_schema import IncidentRecord
-from exporter.core.model import OPERATOR_ACTIONS, PEER_FAILURE, RESTART_WORDS, Domain, Restart
+from exporter.core.model import OPERATOR_ACTIONS, PEER_FAILURE, RESTART_WORDS, Action, Domain, Restart, Verdict
 from exporter.core.text.phrases import listed
 
 # What an incident says decides for its job in this order: first what would crash again anywhere, then on some nodes.
@@ -32,21 +33,26 @@ class RestartAdvice(NamedTuple):
 
 
 def restart_of(diagnosis: Diagnosis, catalogue: Catalogue) -> Restart:
-    """What one incident says. A pack says it itself where the domain would say something else."""
-    cause = catalogue.root_causes.get(diagnosis.root_cause)
-    if stated := (cause or catalogue.signatures[diagnosis.incident.signature]).restart:
-        return stated
-    if diagnosis.root_cause == PEER_FAILURE:
+    """What one incident says."""
+    by = catalogue.root_causes.get(diagnosis.root_cause) or catalogue.signatures[diagnosis.incident.signature]
+    return restart_by(by, diagnosis.domain, diagnosis.verdict, diagnosis.action)
+
+
+def restart_by(by: RootCause | Signature, domain: Domain, verdict: Verdict, action: Action | None = None) -> Restart:
+    """What a cause, or a line without one, says. A pack says it itself where the domain would say something else."""
+    if by.restart:
+        return by.restart
+    if by.id == PEER_FAILURE:
         return "unknown"  # the peer's own incident says it
-    if diagnosis.action in OPERATOR_ACTIONS:
+    if action in OPERATOR_ACTIONS:
         return "elsewhere"
-    if diagnosis.domain in _PASSES or (diagnosis.action == "restart_job" and diagnosis.domain in _OF_NODE):
+    if domain in _PASSES or (action == "restart_job" and domain in _OF_NODE):
         return "as_is"  # by its vendor's table the card goes on
-    if diagnosis.domain == "library":
+    if domain == "library":
         return "after_change"  # a node's libraries are mostly those of its neighbours
-    if diagnosis.domain in _OF_NODE or diagnosis.verdict == "infrastructure":
+    if domain in _OF_NODE or verdict == "infrastructure":
         return "elsewhere"
-    return "unknown" if (diagnosis.domain, diagnosis.verdict) == ("unknown", "unclear") else "after_change"
+    return "unknown" if (domain, verdict) == ("unknown", "unclear") else "after_change"
 
 
 def restart_advice(incidents: Iterable[IncidentRecord]) -> RestartAdvice:

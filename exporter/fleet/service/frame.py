@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 from exporter import __version__
 from exporter.config.fleet import LostConfig
 from exporter.core.diagnosis.records import line
-from exporter.core.model import DOMAIN_WORDS
+from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS
 from exporter.fleet.history.store import Store
 from exporter.fleet.service import api
 from exporter.fleet.service.html import POLICY, Titles, change, count, render, time_of
@@ -45,7 +45,8 @@ NO_HISTORY = (
 
 
 CHOICES = {  # of filters with few values
-    "verdict": ("infrastructure", "workload", "unclear"), "domain": tuple(DOMAIN_WORDS), "role": ("root", "cascade", "context"),
+    "verdict": ("infrastructure", "workload", "unclear"), "domain": tuple(DOMAIN_WORDS), "restart": tuple(RESTART_WORDS),
+    "role": ("root", "cascade", "context"),
     "kind": ("incident", "job_start", "job_end", "node_check", "boot", "facts", "silence"),
 }  # fmt: skip
 

@@ -63,7 +63,7 @@ LISTS: Mapping[str, ListDefinition] = {
             ("verdict", "Whose", "verdict"), ("domain", "Domain"), ("restart", "Restart"), ("role", "Role"),
             ("node", "Node", "node"), ("gpu", "GPU"), ("job", "Job", "job"), ("user", "User"), ("text", "Line"),
         ),
-        filters=("cause", "signature", "root_cause", "verdict", "domain", "role", "node", "gpu", "job", "user"),
+        filters=("cause", "signature", "root_cause", "verdict", "domain", "restart", "role", "node", "gpu", "job", "user"),
         sort="-time",
         empty="no incidents in this window",
     ),
