@@ -207,7 +207,7 @@ def _check(options: argparse.Namespace) -> int:
     errors, warnings = list(loaded.problems), []
     if loaded.own or not errors:
         errors = sorted({*errors, *lint.errors(loaded)}, key=lambda problem: (problem.file, problem.line, problem.col))
-        warnings = lint.warnings(loaded, {*FACTS, *process.FACTS})
+        warnings = lint.warnings(loaded, {*FACTS, *process.FACTS}, packs.ordinary_words())
     if options.profile and not errors:
         warnings += _profile(loaded)
     for problem in errors:

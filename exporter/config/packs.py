@@ -17,6 +17,7 @@ from exporter.store.safe_open import read_text
 
 REPORTS = "reports"  # a folder of the built-in packs that only explanations read
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
+_ORDINARY_WORDS = Path(__file__).with_name("ordinary_words.txt")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
 
@@ -68,6 +69,12 @@ def builtin() -> list[tuple[str, str]]:
     root, name = (_PACKAGED, "builtin") if is_packaged else (_CHECKOUT, "signatures")
     paths = (path for path in root.rglob("*.yaml") if path.parent.name != REPORTS)
     return sorted((f"{name}/{path.relative_to(root)}", path.read_text("utf-8")) for path in paths)
+
+
+def ordinary_words() -> dict[str, int]:
+    """The frequent words of ordinary text, and how many there are at least in a million."""
+    lines = (line.split() for line in _ORDINARY_WORDS.read_text(encoding="utf-8").splitlines())
+    return {word: int(least) for least, *words in lines for word in words}
 
 
 @cache

@@ -5,7 +5,8 @@ The loader rejects schema errors, unsearchable patterns, duplicate ids and unkno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from exporter.core.authoring.claims import decided_branches, groups, unexplained_captures, unnamed_claims
@@ -13,15 +14,22 @@ from exporter.core.authoring.draft import is_placeholder
 from exporter.core.authoring.example_checks import failed_examples
 from exporter.core.catalogue.loader import LoadedPacks
 from exporter.core.catalogue.pack_files import PackFile
-from exporter.core.catalogue.pack_types import LogFact, Patterned, leaf_conditions
+from exporter.core.catalogue.pack_types import Echo, LogFact, Patterned, leaf_conditions
 from exporter.core.facts import process
 from exporter.core.matching.rules import longest_text, slots
 from exporter.core.patterns.expression import TIMEOUT_SECONDS, Expression
 from exporter.core.patterns.regex_safety import ambiguous_loop
+from exporter.core.patterns.required_literals import MIN_LENGTH, Gate, derive
 from exporter.core.patterns.syntax import literal_runs
 from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import Loc, Problem
 from exporter.core.values import replace
+
+# Of a literal in a million words: it is in one of 700 lines of ten words.
+MAX_FREQUENCY = 150
+_RARER_PHRASE = 0.05  # how frequent a phrase is beside its rarest word, for each further word
+_PHRASE = re.compile(r" ?[A-Za-z]+(?: [A-Za-z]+)*[:=.,]? ?")
+_OF_EXCEPTIONS = ("Error:", "Exception:")  # with a colon they end the name of one; ordinary lines have them seldom
 
 
 def errors(loaded: LoadedPacks) -> list[Problem]:
@@ -34,12 +42,15 @@ def errors(loaded: LoadedPacks) -> list[Problem]:
     return [*problems, *(broken.problem for broken in failed_examples(files, loaded.catalogue, ["auto"]))]
 
 
-def warnings(loaded: LoadedPacks, probed: Iterable[str]) -> list[Problem]:
-    """Problems that do not reject a pack. `probed`: the names of all facts of probes."""
+def warnings(loaded: LoadedPacks, probed: Iterable[str], words: Mapping[str, int]) -> list[Problem]:
+    """Problems that do not reject a pack. `probed`: the names of all facts of probes. `words`: the frequent words of
+    ordinary text, by how many there are in a million.
+    """
     files = loaded.own or loaded.builtin
     facts = set(probed) | {name for fact in loaded.catalogue.log_facts for name in fact.set}
     checks = (_unproven, _exponential, _without_conditions)
     problems = [problem for file in files for check in checks for problem in check(file)]
+    problems += [problem for file in files for problem in _ordinary(file, words)]
     if not loaded.problems:  # a rejected log fact may report them
         problems += [problem for file in files for problem in _unknown_facts(file, facts)]
         problems += [problem for file in files for problem in _above_evidence(file, loaded)]
@@ -103,6 +114,38 @@ def _exponential(file: PackFile) -> Iterator[Problem]:
                 "with different characters, or write the inner loop as *+ or ++"
             )
             yield file.document.problem(loc, message)
+
+
+def _ordinary(file: PackFile, words: Mapping[str, int]) -> Iterator[Problem]:
+    """Patterns that are tried on too many ordinary lines."""
+    for loc, item in file.items():
+        if not isinstance(item, Patterned) or isinstance(item, Echo):
+            continue
+        for number, pattern in enumerate(item.patterns):
+            for gate in sorted(derive(pattern)):
+                if (frequency := frequency_of(gate, words)) >= MAX_FREQUENCY:
+                    message = (
+                        f"is tried on each line with {gate.literal.decode()!r}, as about one of {1e6 / frequency:,.0f} "
+                        "words is in ordinary text; give it a longer fixed text, or spell out what follows: "
+                        "level=(?:fatal|panic) rather than level=\\w+"
+                    )
+                    yield file.document.problem((*loc, "patterns", number), message)
+
+
+def frequency_of(gate: Gate, words: Mapping[str, int]) -> float:
+    """How often a literal is in a million words; 0 for one that is not made of words alone."""
+    text = gate.literal.decode()
+    if not _PHRASE.fullmatch(text) or text in _OF_EXCEPTIONS:
+        return 0.0
+    parts = re.findall("[A-Za-z]+", text.lower() if gate.ignore_case else text)
+
+    def of(part: str) -> int:
+        spelt = ((word.lower() if gate.ignore_case else word, least) for word, least in words.items())
+        return sum(least for word, least in spelt if (part == word if len(parts) > 1 else part in word))
+
+    # Shorter words are in no table, and always frequent.
+    rarest = min((of(part) for part in parts if len(part) >= MIN_LENGTH), default=10**6)
+    return rarest * _RARER_PHRASE ** (len(parts) - 1)
 
 
 def _slow(file: PackFile) -> Iterator[Problem]:

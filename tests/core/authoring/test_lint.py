@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from exporter.config import packs
 from exporter.core.authoring.draft import draft
 from exporter.core.authoring.example_checks import failed_examples
-from exporter.core.authoring.lint import errors, warnings
+from exporter.core.authoring.lint import MAX_FREQUENCY, errors, warnings
 from exporter.core.catalogue.loader import LoadedPacks, load
 from exporter.core.text.problems import InvalidInput
 
+WORDS = {"fault": 60, "Status": 100, "status": 150, "waiting": 3000}
 BUILT_IN = """\
 pack: builtin
 signatures:
@@ -47,7 +49,7 @@ def told_errors(own: str) -> list[str]:
 
 
 def told_warnings(own: str) -> list[str]:
-    return [str(problem) for problem in warnings(loaded(own), ["os"])]
+    return [str(problem) for problem in warnings(loaded(own), ["os"], WORDS)]
 
 
 def cause(when: str, signatures: str = "[own_fault]") -> str:
@@ -254,3 +256,34 @@ def test_a_pattern_that_the_analysis_cannot_read_is_refused() -> None:
     where, _, what = str(problem).partition(": {")
     assert where == "own.yaml:8:16: signatures[0].patterns[0]"
     assert what == "e<=1} is fuzzy matching, which is not supported; to match a brace, write \\{"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        (
+            "status: \\d+",
+            ["signatures[0].patterns[0]: is tried on each line with 'status:', as about one of 6,667 words is"],
+        ),
+        ("(?i)status: \\d+", ["'status:', as about one of 4,000 words"]),
+        ("statu[a-z]+: \\d+", ["'statu'"]),
+        ("status=(?:dead|lost)", []),
+        ("statuses \\d", []),
+        ("waiting for \\w+", ["'waiting for'"]),
+        ("waiting at fault \\w+", []),
+        ("\\w+ waiting_", []),
+        ("\\w+Error: ", []),  # the name of an exception
+    ],
+)
+def test_a_literal_that_is_a_word_of_ordinary_text_is_a_warning(pattern: str, told: list[str]) -> None:
+    own = OWN.replace("patterns: ['own fault (?P<code>[0-9]+)']", f"patterns: ['{pattern}']")
+    warned = [warning for warning in told_warnings(own) if "is tried on each line" in warning]
+    assert len(warned) == len(told)
+    assert all(part in warning for part, warning in zip(told, warned, strict=True))
+
+
+def test_ordinary_words_are_counted() -> None:
+    words = packs.ordinary_words()
+    assert {"found", "failed", "Create", "level", "status", "timeout"} <= words.keys()
+    assert min(words.values()) == MAX_FREQUENCY, "no word is missing that would be told"
+    assert "hipErrorInvalidValue" not in words
