@@ -20,6 +20,7 @@ from exporter.core.authoring import docs_pages
 from exporter.core.catalogue import pack_types
 from exporter.core.catalogue.pack_files import schema as schema_of
 from exporter.core.catalogue.pack_types import leaf_conditions
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.facts import process
 from exporter.core.facts.driver_answer import DRIVER_FACTS
 from exporter.fleet.service.fleet_metrics import METRICS as FLEET_METRICS
@@ -285,6 +286,7 @@ PACK_SECTIONS: Mapping[str, type[object]] = {
     "`crash_shapes`": pack_types.CrashShape,
     "`examples`": pack_types.Example,
     "`near_misses`": pack_types.NearMiss,
+    "`reports`": SettledReport,
 }
 
 

@@ -167,6 +167,7 @@ def explain(
         form = form_of(encoded, kind)
     readings = list(read(lines, kind, form, pipeline))
     fact_lines = {} if form == "kmsg" else _lines_of_facts(readings)
+    stated = {} if form == "kmsg" else {name: value for one in readings for name, value in one.facts().items()}
     parts = [READ_AS[kind]] if kind != kinds[0] else []
     roots = [diagnosis for diagnosis in diagnoses if diagnosis.role == "root"]
     if at is not None:
@@ -184,7 +185,16 @@ def explain(
         waiting = (seq for one in (root, *cascades) for group in one.incident.waiting for seq, _ in group.points)
         of_log = log.path if log else None
         recorded = describe(dumps, waiting)
-        shown = explanation(root, cascades, catalogue, fact_lines, color=color, log=of_log, recorder=recorded)
+        shown = explanation(
+            root,
+            cascades,
+            catalogue,
+            fact_lines,
+            color=color,
+            log=of_log,
+            recorder=recorded,
+            facts={**(facts or {}), **stated},
+        )
         parts.append("\n".join([*shown, *(every_candidate(root) if candidates else ())]))
     if not parts:
         words = f" Lines with words of a fault: {len(readings):,} of {len(lines):,}" if readings else ""
@@ -194,7 +204,7 @@ def explain(
         parts.append(f"The kernel log of this node cannot be read: {printable(unread)}")
     elif log and roots and kind == "job" and all(d.incident.first.path == log.path for d in diagnoses):
         parts.append("The kernel log of this node was read too: nothing in it is known to be of this job.")
-    if facts is None and any("  $ " in part for part in parts):
+    if facts is None and any(MISSING_FACT.search(part) for part in parts):
         parts.append(HINT)
     if stages:
         read_as = [f"read as a {kind} log, {form}"]
@@ -229,6 +239,8 @@ class LocalLog(NamedTuple):
 
 HINT = """Write what you find into a file, a line each (rocm_version: '6.2.3'), and give
 it with --facts FILE. On the node itself, --facts host finds most of it."""
+
+MISSING_FACT = re.compile(r"^  (?:perhaps|or else|unless) ", re.MULTILINE)  # in an explanation
 
 READ_AS = {
     "kernel": "Read as a kernel log. In a job's log this does not count, since any user can write\n"

@@ -16,8 +16,9 @@ from exporter.cli import incident_text
 from exporter.cli.incident_text import INDENT, field, one_line, paint
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.outcomes import Outcomes, Outlook, outlook
 from exporter.core.catalogue.pack_types import MAX_LINES
-from exporter.core.catalogue.reports import SettledReport, examples, outcome
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.collectives import collective_texts, collectives_of
 from exporter.core.decoding.formats import decode
 from exporter.core.decoding.prefixes import Clock
@@ -46,16 +47,19 @@ def explanation(
     color: bool,
     log: str | None = None,
     recorder: Iterable[str] = (),
+    facts: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """The lines that explain a root incident. fact_lines: the line numbers of the log that state each fact.
 
     log: its path, if incidents of the kernel are among them. recorder: what the ranks' flight recorders show.
+    facts: of the node and the log.
     """
     incident = diagnosis.incident
     in_log = (one.incident.first.line for one in (diagnosis, *cascades) if log in (None, one.incident.first.path))
     first_line = next(in_log, incident.first.line)
     signature = catalogue.signatures[incident.signature]
     chosen = next((a for a in diagnosis.considered if a.cause.id == diagnosis.root_cause), None)
+    outcomes = packs.outcomes(catalogue, incident.signature)
     yield from incident_text.heading(
         _location(incident, log), signature.title, signature.severity, incident.first.text, color=color
     )
@@ -67,7 +71,7 @@ def explanation(
     yield from _emphasised(field("cause", _cause(diagnosis, chosen)), color=color)
     if not chosen:
         yield from incident_text.mostly(diagnosis.domain)
-        yield from _reports(packs.reports(incident.signature))
+        yield from _reports(outlook(outcomes, facts))
     else:
         for leaf in distinct_evidence((*chosen.held, *chosen.supports)):
             yield from field("because", _evidence_text(leaf, first_line, fact_lines, log), breaks=True)
@@ -81,7 +85,7 @@ def explanation(
     for other in diagnosis.same_time[:SHOWN_SAME_TIME]:
         text = incident_text.same_time(other.signature, other.first.text)
         yield from field("meanwhile", text, breaks=True)
-    yield from _open_questions(diagnosis, chosen)
+    yield from _open_questions(diagnosis, chosen, outcomes, facts or {})
     if diagnosis.remediation:
         yield from _emphasised(field("do", diagnosis.remediation), color=color)
     yield from incident_text.restart(restart_of(diagnosis, catalogue))
@@ -92,15 +96,17 @@ def explanation(
         yield f"  {'read':<{INDENT}}{reference}"
 
 
-def _reports(reports: Sequence[SettledReport]) -> Iterator[str]:
-    """What the line turned out to be elsewhere, with the newest report of each of the most frequent domains."""
-    text = outcome(reports)
-    if not text:
-        return
-    yield from field("reports", text)
-    for report in examples(reports):
-        yield from field("", f"{report.domain}: {report.cause}")
-        yield f"  {'':<{INDENT}}{report.address}"
+def _reports(shown: Outlook) -> Iterator[str]:
+    """What the line turned out to be elsewhere. The examples of many reports follow what would decide between them."""
+    for number, sentence in enumerate(shown.sentences):
+        yield from field("" if number else "reports", sentence)
+    for report in () if shown.checks else shown.examples:
+        yield from _example(report)
+
+
+def _example(report: SettledReport) -> Iterator[str]:
+    yield from field("", f"Such as: {report.cause}")
+    yield f"  {'':<{INDENT}}{one_line(report.address)}"
 
 
 def _location(incident: Incident, log: str | None) -> str:
@@ -130,8 +136,13 @@ def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[in
     return incident_text.reason(leaf.subject, leaf.value, leaf.reason, where)
 
 
-def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator[str]:
-    """What could change the answer: assumptions, and causes that a missing fact could favour."""
+def _open_questions(
+    diagnosis: Diagnosis, chosen: Assessment | None, outcomes: Outcomes, facts: Mapping[str, str]
+) -> Iterator[str]:
+    """What could change the answer: assumptions, causes that a missing fact could favour, and what decides between domains.
+
+    Without a cause, what settled reports make likely is asked first.
+    """
     asked: set[str] = set()
     assumed = [leaf for leaf in chosen.held if leaf.subject.startswith("fact ") and not leaf.source] if chosen else []
     for leaf in {leaf.subject: leaf for leaf in assumed}.values():
@@ -139,6 +150,9 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
         yield from field("unless", f"{_value(leaf, holds=False)}, which is not known here{because}")
         yield from _commands([leaf], asked)
     candidates = [a for a in diagnosis.considered if a.sufficient and (chosen is None or a.could_outrank(chosen))]
+    if not chosen:
+        shares = outlook(outcomes, facts).shares
+        candidates.sort(key=lambda candidate: -shares.get(candidate.cause.domain, 0.0))
     for candidate in candidates[:SHOWN_CANDIDATES]:
         wanted = " and ".join(f"{_value(leaf)}{_because(leaf)}" for leaf in candidate.sufficient[0])
         yield from field(
@@ -148,6 +162,13 @@ def _open_questions(diagnosis: Diagnosis, chosen: Assessment | None) -> Iterator
     more = len(candidates) - SHOWN_CANDIDATES
     if more > 0:
         yield from field("", f"and {more} less likely; --details lists them")
+    if not chosen:
+        asked_for = {candidate.cause.domain for candidate in candidates}
+        for number, check in enumerate(outlook(outcomes, facts, asked_for).checks):
+            text = f"{check.noun} ({check.reports} of {check.of}), if {check.decided_by}"
+            yield from field("" if number else "decided by", text)
+            yield f"{' ' * (INDENT + 4)}$ {check.command}"
+            yield from _example(check.example)
     if chosen and not assumed and not candidates and len(diagnosis.considered) > 1:
         yield from field("facts", "no missing fact would change this")
 

@@ -78,7 +78,9 @@ def incident_text(
     lines += field("signature", " · ".join([record["signature"], *_extent(record)]))
     cause = catalogue.root_causes.get(record["root_cause"])
     lines += field("cause", cause_text(cause, record["verdict"])) if cause else _without_cause(record, facts, packs)
-    lines += mostly(record["domain"]) if not cause else []
+    if not cause:
+        brief = reports_brief(catalogue, record["signature"])
+        lines += [*mostly(record["domain"]), *(field("reports", brief) if brief else [])]
     lines += [line for e in record["evidence"] for line in field("because", _because(e), breaks=True)]
     for text in waiting_texts(record, cascades):
         lines += field("ranks", text)
@@ -151,6 +153,14 @@ def mostly(domain: Domain) -> list[str]:
 def restart(word: Restart) -> list[str]:
     """How the job is worth a restart; nothing where that is unknown."""
     return [] if word == "unknown" else field("restart", RESTART_WORDS[word])
+
+
+def reports_brief(catalogue: Catalogue, signature: str) -> str:
+    """What most settled reports of a signature turned out to be; empty for few."""
+    from exporter.config import packs
+    from exporter.core.catalogue.outcomes import outlook
+
+    return outlook(packs.outcomes(catalogue, signature)).brief
 
 
 def same_time(signature: str, text: str) -> str:
@@ -259,7 +269,9 @@ def summary_table(roots: Sequence[Mapping[str, Any]], catalogue: Catalogue) -> s
         first, last = (
             (datetime.fromisoformat(time).strftime(day) for time in (times[0], times[-1])) if times else ("", "")
         )
+        brief = reports_brief(catalogue, signature) if signature else ""
         title = f"unknown: {catalogue.signatures[signature].title}" if signature else catalogue.root_causes[cause].title
+        title += f" ({brief})" if brief else ""
         verdict = verdicts.pop() if len(verdicts) == 1 else "unclear"
         rows.append((str(len(records)), str(len(jobs)), verdict, first, last, printable(title)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]

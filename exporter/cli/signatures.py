@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from exporter.core.text.problems import Problem
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
+LEAST_SHARE = 0.05  # of an estimate that is printed
 WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
     "unknown": "no cause is known for this crash, or none could be shown. `gpufault explain --facts host LOG` on the "
     "node names those that are still possible, and the command that finds out what would decide; without a log, "
@@ -119,7 +120,7 @@ def _show(options: argparse.Namespace) -> int:
     import yaml
 
     from exporter.config import packs
-    from exporter.core.catalogue.reports import outcome
+    from exporter.core.catalogue.outcomes import outlook
     from exporter.core.text.phrases import nearest
     from exporter.core.text.stored_values import to_data
 
@@ -141,10 +142,15 @@ def _show(options: argparse.Namespace) -> int:
         print("# explains:")
         for name in sorted(catalogue.matching(catalogue.root_causes[options.id].signatures)):
             print(f"#   {name}: {catalogue.signatures[name].title}")
-    if reports := packs.reports(options.id):
-        print(f"# {outcome(reports) or 'settled reports of this line'}:")
-        for report in reports:
-            print(f"#   {report.date} {report.domain}: {report.cause} ({report.settled}) {report.address}")
+    outcomes = packs.outcomes(catalogue, options.id)
+    shown = outlook(outcomes)
+    for sentence in shown.sentences:
+        print(f"# {sentence}")
+    if shown.shares:
+        likely = sorted(shown.shares.items(), key=lambda item: -item[1])
+        print("# estimate:", ", ".join(f"{domain} {share:.0%}" for domain, share in likely if share >= LEAST_SHARE))
+    for report in (*outcomes.site, *outcomes.public):
+        print(f"#   {report.date} {report.domain}: {report.cause} ({report.settled}) {report.address}")
     if causes := catalogue.causes_of(options.id):
         print("# can be explained by:")
         for cause in causes:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
 from exporter.core.catalogue.reports import SettledReport
+from exporter.core.model import Domain
 from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
 from exporter.core.values import replace
 from exporter.store.safe_open import read_text
+
+if TYPE_CHECKING:
+    from exporter.core.catalogue.outcomes import Outcomes
 
 REPORTS = "reports"  # a folder of the built-in packs that only explanations read
 COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
@@ -79,13 +87,33 @@ def ordinary_words() -> dict[str, int]:
 
 @cache
 def reports(signature: str) -> tuple[SettledReport, ...]:
-    """The settled public reports of a signature. Their files are checked by a test, and only read here."""
+    """The settled public reports of a signature. Their files are checked by a test, and only its entries are parsed here."""
     import yaml
 
     loader_type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    texts = (text for _, text in report_texts() if f" signature: {signature}\n" in text)
-    rows = (row for text in texts for row in yaml.load(text, loader_type)["reports"])  # noqa: S506 - a safe loader
-    return tuple(SettledReport(**row) for row in rows if row["signature"] == signature)
+    entries = (entry for _, text in report_texts() for entry in text.split("\n  - ")[1:])
+    rows = "\n".join(f"  - {entry}" for entry in entries if f" signature: {signature}\n" in entry)
+    return tuple(SettledReport(**row) for row in yaml.load(rows, loader_type) or ())  # noqa: S506 - a safe loader
+
+
+@cache
+def report_domains() -> Mapping[Domain, int]:
+    """How many settled public reports of all signatures lay where."""
+    domains = (re.findall(r"^    domain: (\w+)$", text, re.MULTILINE) for _, text in report_texts())
+    return Counter(chain.from_iterable(domains))
+
+
+def outcomes(catalogue: Catalogue, signature: str) -> Outcomes:
+    """What settled reports of a signature turned out to be, public ones and those of the site's packs."""
+    from exporter.core.catalogue.outcomes import Outcomes  # what explains needs it; a scan without a crash does not
+
+    own = catalogue.signatures.get(signature)
+    return Outcomes(
+        public=reports(signature),
+        site=tuple(report for report in catalogue.reports if report.signature == signature),
+        everywhere=report_domains(),
+        vendor=own.vendor if own else "any",
+    )
 
 
 def report_texts() -> list[tuple[str, str]]:

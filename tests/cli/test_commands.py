@@ -28,6 +28,7 @@ else:
     from backports import zstd
 
 from exporter.cli.explanation_text import SHOWN_RULES
+from exporter.cli.incident_text import reports_brief
 from exporter.cli.main import main
 from exporter.config import packs
 from exporter.core.text.yaml_text import parse
@@ -116,8 +117,10 @@ def test_several_incidents_end_with_a_table_and_summary_shows_only_that(
     table, _, total = capsys.readouterr().out.partition("\n\n")
     assert f"{table}\n" in whole
     assert total.startswith("4 incidents")
+    brief = reports_brief(packs.load(), "rocr_memory_access_fault")
+    assert "settled reports: " in brief
     assert [line.split(maxsplit=5) for line in table.splitlines()[1:2]] == [
-        ["3", "3", "unclear", "21", "Nov", "23 Nov  unknown: GPU memory access fault"]
+        ["3", "3", "unclear", "21", "Nov", f"23 Nov  unknown: GPU memory access fault ({brief})"]
     ]
     assert table.splitlines()[2].split() == [
         "1",

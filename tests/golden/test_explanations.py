@@ -7,6 +7,7 @@ what comes now; review it as a diff.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from exporter.cli.scan import read_facts
 from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import leaf_conditions
-from exporter.core.model import SourceKind
+from exporter.core.catalogue.reports import Settled, SettledReport
+from exporter.core.model import Domain, SourceKind
 
 FOLDER = Path(__file__).parent
 CASES = [
@@ -31,6 +33,20 @@ CASES = [
     "pytorch_watchdog_query_during_capture",
     "xid_79_explains_the_jobs_cuda_error",
 ]
+ENDS: list[tuple[Domain, Settled, str]] = [
+    ("hardware", "hardware replaced", "The card was faulty; its replacement runs the same code"),
+    ("library", "fix merged", "A kernel of the library read past its buffer"),
+    ("library", "fixed by update", "The library was built for another instruction set"),
+    ("library", "own mistake", "Two copies of the library were loaded"),
+    ("mismatch", "fixed by workaround", "The wheel had no code for the GPU"),
+]
+REPORTS = tuple(
+    SettledReport(
+        address=f"https://example.com/{number}", signature="hsa_aperture_violation", date=f"2024-05-{number:02}",
+        domain=domain, cause=cause, settled=settled, fixed_in={"pytorch": "2.6"} if domain == "library" else {},
+    )
+    for number, (domain, settled, cause) in enumerate(ENDS, 1)
+)  # fmt: skip
 KNOWN = {"explain.txt": "facts.json", "explain_without_facts.txt": None}
 
 
@@ -41,7 +57,10 @@ def catalogue() -> Catalogue:
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 80 columns, with settled reports that stay: the shipped ones become more."""
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(packs, "reports", lambda name: REPORTS if name == "hsa_aperture_violation" else ())
+    monkeypatch.setattr(packs, "report_domains", lambda: Counter(report.domain for report in REPORTS))
 
 
 def explained(case: str, catalogue: Catalogue, facts: str | None, *, color: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from datetime import UTC, date, datetime
 
@@ -9,8 +10,21 @@ import pytest
 
 from exporter.config import packs
 from exporter.core.catalogue import loader
-from exporter.core.catalogue.reports import SettledReport, examples, outcome
+from exporter.core.catalogue.outcomes import (
+    BACK_OFF,
+    DECIDING,
+    DOMAINS,
+    LEAST,
+    NOUNS,
+    Outcomes,
+    Outlook,
+    has_fix,
+    outlook,
+    smoothed,
+)
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.text.problems import InvalidInput
+from exporter.core.values import replace
 
 ENTRY = {
     "address": "https://example.com/1", "signature": "cuda_illegal_address", "date": "2024-05-01", "domain": "library",
@@ -20,6 +34,18 @@ ENTRY = {
 
 def report(**fields: object) -> SettledReport:
     return SettledReport(**{**ENTRY, **fields})  # type: ignore[arg-type]
+
+
+MANY = [report(address=f"https://example.com/m{number}") for number in range(6)]
+
+
+def shown(*reports: SettledReport) -> Outlook:
+    """Of public reports, each with an address of its own unless it was given one."""
+    alone = [
+        replace(r, address=f"https://example.com/{n}") if r.address == ENTRY["address"] else r
+        for n, r in enumerate(reports)
+    ]
+    return outlook(Outcomes(public=tuple(alone)))
 
 
 def test_each_shipped_report_has_an_end_a_known_signature_and_one_address_for_it() -> None:
@@ -52,19 +78,113 @@ def test_a_report_without_an_end_or_a_signature_is_refused(changed: dict[str, st
         loader.load([("own.yaml", f"pack: own\nreports:\n  - {lines.strip()}\n")], packs.builtin())
 
 
-def test_the_sentence_counts_domains_and_names_newest_fixes() -> None:
-    reports = [
+@pytest.mark.parametrize(
+    ("domains", "sentence"),
+    [
+        ("hardware", "In 1 settled report of this line: a card, a link or the node."),
+        (
+            "hardware program program",
+            (
+                "In 3 settled reports of this line: 2 the program or its input; 1 a card, a link or the node. "
+                "Too few to say what is usual."
+            ),
+        ),
+        ("program " * 5, "In 5 settled reports of this line: always the program or its input."),
+        (
+            "program program driver network storage",
+            (
+                "In 5 settled reports of this line: 2 the program or its input; 1 the driver or firmware; 1 the network; "
+                "1 a file system or a disk. They disagree: no kind of fault has half of them."
+            ),
+        ),
+    ],
+)
+def test_the_sentence_counts_domains(domains: str, sentence: str) -> None:
+    assert shown(*(report(domain=domain, settled="own mistake") for domain in domains.split())).sentences == (sentence,)
+
+
+def test_the_sentence_names_the_newest_fixes_of_a_domain() -> None:
+    outlook_of = shown(
         report(fixed_in={"vllm": "0.5"}, date="2024-01-01"),
         report(fixed_in={"vllm": "0.7", "cuda": "12.6"}, date="2025-01-01"),
+        report(fixed_in={"torch": "2.0", "jax": "0.4"}, date="2023-01-01", settled="own mistake"),
         report(domain="program"),
-        report(fixed_in={"torch": "2.0", "jax": "0.4"}, domain="library", date="2023-01-01"),
-    ]
-    assert (
-        outcome(reports)
-        == "4 settled reports of this line: library 3, program 1; fixed in vllm 0.7, cuda 12.6, torch 2.0"
     )
-    assert [(r.domain, r.date) for r in examples(reports)] == [("library", "2025-01-01"), ("program", "2024-05-01")]
+    assert outlook_of.sentences[0].startswith(
+        "In 4 settled reports of this line: 3 a library's bug, mostly fixed by an update (vLLM 0.7, CUDA 12.6, PyTorch 2.0); "
+        "1 the program or its input, fixed by an update."
+    )
+    assert [(r.domain, r.date) for r in outlook_of.examples] == [("library", "2025-01-01"), ("program", "2024-05-01")]
 
 
-def test_a_few_reports_tell_nothing_of_what_is_usual() -> None:
-    assert outcome([report(domain="hardware")] * 3) == ""
+@pytest.mark.parametrize("count", range(LEAST))
+def test_few_reports_give_no_share_no_brief_and_no_order(count: int) -> None:
+    few = shown(*[report(domain="hardware")] * count)
+    assert (few.shares, few.brief, few.checks) == ({}, "", ())
+
+
+def test_a_report_with_two_domains_counts_for_neither_and_is_named() -> None:
+    twice = [report(address="https://example.com/twice", domain=domain) for domain in ("driver", "hardware")]
+    assert shown(*twice, *MANY).sentences[0].endswith("1 report with contradicting ends is not counted.")
+    assert shown(*twice, *MANY).brief == f"{len(MANY)} of {len(MANY)} settled reports: a library's bug"
+
+
+def test_the_estimate_backs_off_to_the_wider_level() -> None:
+    everywhere = {"driver": 6, "library": 2}
+    nothing = smoothed([everywhere, {}])
+    assert nothing == smoothed([everywhere])
+    assert sum(nothing.values()) == pytest.approx(1)
+    some = smoothed([everywhere, {"library": 2}])
+    assert some["library"] == pytest.approx((2 + BACK_OFF * nothing["library"]) / (2 + BACK_OFF))
+    assert min(some.values()) > 0
+
+
+def test_two_reports_of_the_site_outweigh_all_public_ones() -> None:
+    own = [report(domain="hardware", address=f"https://tickets.example.com/{n}") for n in (1, 2)]
+    outcomes = Outcomes(public=tuple(MANY), site=tuple(own), everywhere={"library": 500})
+    both = outlook(outcomes)
+    assert both.checks[0].domain == "hardware"
+    assert [sentence.partition(" of this line")[0] for sentence in both.sentences] == [
+        f"In {len(MANY)} settled reports", "On this fleet: in 2 settled incidents",
+    ]  # fmt: skip
+
+
+def test_versions_that_have_every_fix_of_a_domain_exclude_it() -> None:
+    fixed = [report(fixed_in={"pytorch": "2.6"}, address=f"https://example.com/f{n}") for n in range(4)]
+    reports = (*fixed, report(domain="program", address="https://example.com/p"))
+    for facts, domains in (
+        ({}, ["library", "program"]),
+        ({"torch_version": "2.5.1"}, ["library", "program"]),
+        ({"torch_version": "2.6.0+cu124"}, ["program"]),
+    ):
+        outlook_of = outlook(Outcomes(public=reports), facts)
+        assert [check.domain for check in outlook_of.checks] == domains, facts
+        assert ("4 of them ended with versions that this one already has." in outlook_of.sentences[0]) == (
+            len(domains) == 1
+        )
+
+
+@pytest.mark.parametrize("version", ["main", "2024-05-01", "", "r535"])
+def test_a_fix_that_is_not_a_version_excludes_nothing(version: str) -> None:
+    assert not has_fix(report(fixed_in={"cuda": version}), {"cuda_version": "12.6"})
+
+
+def test_each_domain_has_a_noun_and_a_command_for_every_vendor() -> None:
+    assert DECIDING.keys() == NOUNS.keys() == set(DOMAINS)
+    for _, commands in DECIDING.values():
+        assert "any" in commands
+        assert {shlex.split(command, comments=True)[0] for command in commands.values()} != {""}
+
+
+def test_what_a_known_cause_asks_for_is_not_asked_again() -> None:
+    outcomes = Outcomes(public=(*MANY, report(domain="program", address="https://example.com/p")))
+    assert [check.domain for check in outlook(outcomes, besides={"library"}).checks] == ["program"]
+
+
+def test_reports_of_a_site_s_pack_are_shown_apart() -> None:
+    lines = "".join(f"    {key}: '{value}'\n" for key, value in ENTRY.items())
+    catalogue = loader.load_packs([("own.yaml", f"pack: own\nreports:\n  - {lines.strip()}\n")], packs.builtin())
+    outcomes = packs.outcomes(catalogue, ENTRY["signature"])
+    assert [one.address for one in outcomes.site] == [ENTRY["address"]]
+    assert outcomes.public == packs.reports(ENTRY["signature"])
+    assert sum(outcomes.everywhere.values()) == sum(map(len, map(packs.reports, catalogue.signatures)))

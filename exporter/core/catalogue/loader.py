@@ -40,6 +40,7 @@ from exporter.core.catalogue.pack_types import (
     is_one_of,
     leaf_conditions,
 )
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.model import ACTIONS, OPERATOR_ACTIONS, Incident, Severity
 from exporter.core.patterns.expression import Expression
 from exporter.core.patterns.prefilter import NO_DATABASES, Databases
@@ -64,6 +65,7 @@ class Catalogue:
     needs: Mapping[str, Needs] = field(default_factory=dict)  # of the patterns compiled before
     tables: tuple[Table, ...] = ()
     databases: Databases = NO_DATABASES  # of engines for the gates of the built-in packs
+    reports: tuple[SettledReport, ...] = ()  # of the site's packs; the public ones are read when they are shown
 
     def expressions(self, patterns: Iterable[str]) -> tuple[Expression, ...]:
         """The searchable form of patterns."""
@@ -375,6 +377,7 @@ def _join(packs: Sequence[Pack], compiled: Compiled) -> Catalogue:
         echoes=tuple(echoes.values()),
         crash_shapes=tuple(crash_shapes.values()),
         tables=tuple({t.id: t for p in packs for t in p.tables}.values()),
+        reports=tuple(report for p in packs for report in p.reports),
         pack_of={item.id: p.pack for p in packs for items in (p.signatures, p.root_causes) for item in items},
     )
 

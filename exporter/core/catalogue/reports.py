@@ -1,9 +1,8 @@
-"""Settled public reports of crashes, and what the reports of a line turned out to be. Facts only: no sentence of a report."""
+"""The schema of a settled report of a crash. Facts only: no sentence of a report. `outcomes` says what they show."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from exporter.core.model import Domain, Vendor
@@ -20,8 +19,6 @@ Settled = Literal[
     "own mistake",
     "hardware replaced",
 ]
-NAMED_FIXES = 3
-LEAST = 4  # reports: fewer say what happened, not what is usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +42,3 @@ class SettledReport:
     def check(self) -> None:
         if self.domain == "unknown":
             raise ValueError("domain: a settled report has one; leave out a report without an end")
-
-
-def outcome(reports: Sequence[SettledReport]) -> str:
-    """How often the fault lay where, and the newest versions that fixed it: `14 settled reports of this line: library 9, …`.
-
-    Empty where there are too few to tell anything.
-    """
-    if len(reports) < LEAST:
-        return ""
-    domains = Counter(report.domain for report in reports).most_common()
-    fixed: dict[str, str] = {}
-    for report in sorted(reports, key=lambda report: report.date, reverse=True):
-        for name, version in report.fixed_in.items():
-            fixed.setdefault(name, version)
-    names = ", ".join(f"{name} {version}" for name, version in list(fixed.items())[:NAMED_FIXES])
-    counts = ", ".join(f"{domain} {count}" for domain, count in domains)
-    return f"{len(reports)} settled reports of this line: {counts}" + (f"; fixed in {names}" if names else "")
-
-
-def examples(reports: Sequence[SettledReport], at_most: int = 3) -> Iterator[SettledReport]:
-    """The newest report of each of the most frequent domains."""
-    for domain, _ in Counter(report.domain for report in reports).most_common(at_most):
-        yield max((report for report in reports if report.domain == domain), key=lambda report: report.date)
