@@ -31,9 +31,7 @@ from exporter.core.model import (
     Verdict,
 )
 
-INSTALLED: frozenset[Domain] = frozenset(
-    {"library", "mismatch", "configuration"}
-)  # whose it is depends on who installed it
+INSTALLED: frozenset[Domain] = frozenset({"library", "mismatch"})  # whose it is depends on who installed it
 
 
 def incident_id(incident: Incident, node: str) -> str:

@@ -13,6 +13,7 @@ PACK = """
 signatures:
   - {id: card_lost, patterns: ['aaaa'], domain: hardware}
   - {id: call_failed, patterns: ['bbbb'], domain: library}
+  - {id: was_set_wrong, patterns: ['eeee'], domain: configuration}
   - {id: said_nothing, patterns: ['cccc']}
   - {id: peer_gone, role: cascade, patterns: ['dddd'], domain: network, follows: [call_failed]}
   - {id: link_flapped, severity: warning, patterns: ['eeee'], domain: network}
@@ -100,6 +101,7 @@ def test_without_a_cause_the_verdict_follows_the_domain(signature: str, source: 
     [
         ("call_failed", "job", "user", "workload"),
         ("call_failed", "job", "others", "unclear"),
+        ("was_set_wrong", "job", "user", "unclear"),  # a setting is not of a package
         ("call_failed", "kernel", "user", "unclear"),  # no log of a job decides what the kernel reports
         ("card_lost", "job", "user", "infrastructure"),
         ("said_nothing", "job", "user", "unclear"),
