@@ -164,7 +164,8 @@ def diagnose(
     row = catalogue.table_row(incident)
     verdict, domain = _verdict(incident, best) if best else signature.usual_verdict, _domain(signature, best)
     leaves = (*best.held, *best.supports) if best else ()
-    if verdict == "unclear" and domain in INSTALLED and incident.first.source == "job":
+    # What a layer of the GPU's stack reports may be the node's driver, whoever installed the package that called it.
+    if verdict == "unclear" and domain in INSTALLED and (signature.layer, incident.first.source) == ("host", "job"):
         leaves += (of_user := _of_user(context))
         verdict = "workload" if of_user else verdict
     if row and row.action == "ignore" and verdict == "infrastructure":

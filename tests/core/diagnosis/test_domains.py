@@ -5,7 +5,7 @@ import pytest
 from exporter.config import packs
 from exporter.core.diagnosis.assessment import Diagnosis
 from exporter.core.diagnosis.incident_tracker import IncidentTracker
-from exporter.core.model import LogContext, Match, SourceKind
+from exporter.core.model import LogContext, Match, SourceKind, implied_verdict
 from exporter.core.text.problems import InvalidInput
 from tests.support.matches import catalogue_of, match
 
@@ -13,6 +13,7 @@ PACK = """
 signatures:
   - {id: card_lost, patterns: ['aaaa'], domain: hardware}
   - {id: call_failed, patterns: ['bbbb'], domain: library}
+  - {id: driver_too_old, layer: runtime, patterns: ['kkkk'], domain: mismatch}
   - {id: was_set_wrong, patterns: ['eeee'], domain: configuration}
   - {id: said_nothing, patterns: ['cccc']}
   - {id: peer_gone, role: cascade, patterns: ['dddd'], domain: network, follows: [call_failed]}
@@ -97,10 +98,20 @@ def test_without_a_cause_the_verdict_follows_the_domain(signature: str, source: 
 
 
 @pytest.mark.parametrize(
+    "signature", ["nccl_ib_completion_error", "ur_device_lost", "rocr_hw_exception", "stale_file_handle"]
+)
+def test_a_domain_that_is_only_usual_condemns_no_node(signature: str) -> None:
+    usual = packs.load().signatures[signature]
+    assert implied_verdict(usual.domain, usual.severity) == "infrastructure"
+    assert usual.usual_verdict == "unclear"
+
+
+@pytest.mark.parametrize(
     ("signature", "source", "owner", "verdict"),
     [
         ("call_failed", "job", "user", "workload"),
         ("call_failed", "job", "others", "unclear"),
+        ("driver_too_old", "job", "user", "unclear"),  # the node's driver may be what does not fit
         ("was_set_wrong", "job", "user", "unclear"),  # a setting is not of a package
         ("call_failed", "kernel", "user", "unclear"),  # no log of a job decides what the kernel reports
         ("card_lost", "job", "user", "infrastructure"),
