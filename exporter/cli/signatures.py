@@ -338,7 +338,7 @@ def _docs(options: argparse.Namespace) -> int:
     only = pages_of([file for file in loaded.own if file.document.file in given], loaded.catalogue) if paths else None
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    written = signature_pages(loaded.catalogue, only)
+    written = signature_pages(loaded.catalogue, only, lambda name: packs.outcomes(loaded.catalogue, name))
     for name, text in written.items():
         (out / name).write_text(text, encoding="utf-8")
     strays = set() if paths else {path.name for path in out.glob("*.md")} - written.keys()

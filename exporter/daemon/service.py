@@ -111,9 +111,11 @@ class Service:
         return self._daemon.casebook.catalogue.title(name)
 
     def explanation(self, name: str) -> Explanation | None:
+        from exporter.config import packs
         from exporter.core.authoring.explanation import explanation_of  # when a page of it is opened: it costs memory
 
-        return explanation_of(self._daemon.casebook.catalogue, name)
+        catalogue = self._daemon.casebook.catalogue
+        return explanation_of(catalogue, name, lambda signature: packs.outcomes(catalogue, signature))
 
     def node_faults(self) -> NodeFaults:
         daemon, faults = self._daemon, self._daemon.casebook.faults

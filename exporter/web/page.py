@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from exporter.core.authoring.explanation import Explanation
+    from exporter.core.catalogue.outcomes import Outlook
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPT = Path(__file__).parent / "static" / "node.js"
@@ -125,7 +126,15 @@ def explanation_page(name: str, explanation: Explanation, title: Callable[[str],
         name=name,
         explanation=explanation,
         related=[_named(id_, title) for id_ in explanation.related],
+        reports=[(_named(id_, title), outlook_html(outlook)) for id_, outlook in explanation.outlooks],
     )
+
+
+def outlook_html(outlook: Outlook) -> Markup:
+    """What settled reports of a line turned out to be, and what would decide. All pages show it so."""
+    from markupsafe import Markup
+
+    return Markup(render("reports.html", [], outlook=outlook))  # noqa: S704 - rendered from a template
 
 
 def _heading(overview: Overview) -> str:

@@ -12,6 +12,7 @@ from exporter.config import packs
 from exporter.core.authoring.docs_pages import signature_pages
 from exporter.core.authoring.lint import errors, warnings
 from exporter.core.catalogue.loader import load
+from exporter.core.catalogue.outcomes import outlook
 from exporter.core.facts import process
 from exporter.probes import FACTS
 
@@ -31,6 +32,18 @@ def test_every_link_between_signature_pages_resolves() -> None:
         anchors = set(re.findall(r'<a id="([a-z0-9_]+)">', text))
         assert set(re.findall(r"\]\(#([a-z0-9_]+)\)", text)) <= anchors, name
         assert set(re.findall(r"\]\(([A-Za-z0-9_]+\.md)\)", text)) <= pages.keys(), name
+
+
+def test_the_page_of_a_signature_has_its_settled_reports_and_what_would_decide() -> None:
+    catalogue = packs.load()
+    pages = signature_pages(catalogue, None, lambda name: packs.outcomes(catalogue, name))
+    told = {name for name in catalogue.signatures if "## What it turned out to be elsewhere" in pages[f"{name}.md"]}
+    assert told == {name for name in catalogue.signatures if packs.reports(name)}
+    shown = outlook(packs.outcomes(catalogue, "cuda_cublas_error"))
+    assert shown.checks
+    for check in shown.checks:
+        assert f"{check.decided_by}: `{' '.join(check.command.split())}`" in pages["cuda_cublas_error.md"]
+        assert f"]({check.example.address})" in pages["cuda_cublas_error.md"]
 
 
 def test_the_pack_in_the_guide_has_no_errors_or_warnings() -> None:

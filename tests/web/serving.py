@@ -69,7 +69,8 @@ class Node:
         return f"Title of {name}"
 
     def explanation(self, name: str) -> Explanation | None:
-        return explanation_of(packs.load(), name)
+        catalogue = packs.load()
+        return explanation_of(catalogue, name, lambda signature: packs.outcomes(catalogue, signature))
 
     def node_faults(self) -> NodeFaults:
         return NodeFaults(

@@ -18,8 +18,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import escape
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.config import packs
+from exporter.core.catalogue.outcomes import outlook
 from exporter.core.diagnosis.node_faults import Fault
 from exporter.core.text.problems import InvalidInput
 from exporter.web.interface import Overview, RecentIncident, SourceState
@@ -359,7 +362,8 @@ def test_the_page_of_a_cause_or_signature_explains_it(server: RunningServer, nod
         assert told in answer.text
         assert "What to do" in answer.text
         links = [link for link in Page(answer.text).links if link != "/"]
-        outside = [link for link in links if not link.startswith("/")]
+        reports = {report.address for report in packs.reports(name)}
+        outside = [link for link in links if not link.startswith("/") and link not in reports]
         assert outside == ["https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"]
         links = [link for link in links if link.startswith("/")]
         assert links
@@ -367,6 +371,22 @@ def test_the_page_of_a_cause_or_signature_explains_it(server: RunningServer, nod
     assert ask(server, "/signatures/%3Cb%3E").status == 404
     node.causes = (("gpu_lost_from_pcie", 1),)
     assert "/signatures/gpu_lost_from_pcie" in Page(ask(server, "/").text).links
+
+
+def test_the_page_of_a_signature_ranks_what_would_decide(server: RunningServer) -> None:
+    text = ask(server, "/signatures/cuda_cublas_error").text
+    shown = outlook(packs.outcomes(packs.load(), "cuda_cublas_error"))
+    assert shown.checks
+    at = [text.index(str(escape(check.decided_by))) for check in shown.checks]
+    assert at == sorted(at)
+    assert {check.example.address for check in shown.checks} < set(Page(text).links)
+    assert str(escape(shown.sentences[0])) in text
+
+
+def test_the_page_of_a_cause_has_sentences_of_its_lines_and_nothing_to_decide(server: RunningServer) -> None:
+    text = ask(server, "/signatures/application_illegal_access").text
+    assert "settled reports of this line" in text
+    assert "What would decide" not in text
 
 
 HOSTILE = st.text(

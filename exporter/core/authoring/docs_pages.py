@@ -5,11 +5,12 @@ Each page starts with what to do, then the causes; patterns come last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import regex
 
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.outcomes import Outcomes, Outlook, outlook
 from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import Condition, RootCause, Signature, Table, TableRow
 from exporter.core.diagnosis.causes import requirement_text
@@ -37,11 +38,16 @@ _ASSUMED = {"held": "to hold", "failed": "not to hold"}
 VENDORS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA", "any": "Any vendor"}
 
 
-def signature_pages(catalogue: Catalogue, only: Iterable[str] | None = None) -> dict[str, str]:
-    """The text of each page, by file name; only: of these signatures, others are named without a link."""
+def signature_pages(
+    catalogue: Catalogue, only: Iterable[str] | None = None, outcomes: Callable[[str], Outcomes] = lambda _: Outcomes()
+) -> dict[str, str]:
+    """The text of each page, by file name; only: of these signatures, others are named without a link.
+
+    outcomes: the settled reports of a signature.
+    """
     ids = frozenset(catalogue.signatures if only is None else only)
     paged = [signature for signature in catalogue.signatures.values() if signature.id in ids]
-    return {INDEX: _index(paged), **{f"{s.id}.md": _page(s, catalogue, ids) for s in paged}}
+    return {INDEX: _index(paged), **{f"{s.id}.md": _page(s, catalogue, ids, outlook(outcomes(s.id))) for s in paged}}
 
 
 def pages_of(files: Iterable[PackFile], catalogue: Catalogue) -> frozenset[str]:
@@ -66,7 +72,7 @@ def _index(signatures: Sequence[Signature]) -> str:
     return "\n".join(parts)
 
 
-def _page(signature: Signature, catalogue: Catalogue, paged: Set[str]) -> str:
+def _page(signature: Signature, catalogue: Catalogue, paged: Set[str], reports: Outlook) -> str:
     causes = sorted(catalogue.causes_of(signature.id), key=lambda cause: (cause.strength, cause.id))
     logs = " and ".join(LOGS[source] for source in signature.sources)
     parts = [
@@ -79,6 +85,7 @@ def _page(signature: Signature, catalogue: Catalogue, paged: Set[str]) -> str:
         *_section("What to do first", _first_steps(signature, causes)),
         *_section("What the vendor's table says", _tables(signature, catalogue, paged)),
         *_section("What explains it", (_cause(cause) for cause in causes)),
+        *_section("What it turned out to be elsewhere", _reports(reports)),
         *_section("What it follows from", _links(signature.follows, catalogue, paged)),
         *_section("What it looks like", [_fenced(example.text) for example in signature.examples]),
         *_section("What it captures", _captures(signature)),
@@ -88,6 +95,19 @@ def _page(signature: Signature, catalogue: Catalogue, paged: Set[str]) -> str:
         f"{signature.status.capitalize()}, since {signature.since}. [All signatures]({INDEX})\n",
     ]
     return "\n".join(parts)
+
+
+def _reports(reports: Outlook) -> Iterator[str]:
+    """The settled reports of a line, and what would decide between them."""
+    yield from map(_prose, reports.sentences)
+    checks = [
+        f"1. {_prose(check.noun)} ({check.reports} of {check.of}), if {_prose(check.decided_by)}: {_code(check.command)}. "
+        f"Such as: [{_prose(check.example.cause)}]({check.example.address})"
+        for check in reports.checks
+    ]
+    yield "\n".join(checks)
+    if not checks:
+        yield "\n".join(f"- Such as: [{_prose(report.cause)}]({report.address})" for report in reports.examples)
 
 
 def vendor_tables(catalogue: Catalogue) -> str:

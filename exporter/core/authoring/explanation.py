@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from exporter.core.authoring.docs_pages import STRENGTHS, decided_by
 from exporter.core.catalogue.loader import Catalogue
+from exporter.core.catalogue.outcomes import Outcomes, Outlook, outlook
 from exporter.core.model import Domain
 
 EXAMPLES = 3
+LINES_OF_CAUSE = 5  # signatures of a cause whose reports are shown, those with most of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """`kind` is signature or root cause; `related` are ids of the other kind; `blocks` texts of lines under a heading each."""
+    """`kind` is signature or root cause; `related` are ids of the other kind; `blocks` texts of lines under a heading each.
+
+    `outlooks`: by signature, what settled reports of its line turned out to be.
+    """
 
     kind: str
     title: str
@@ -25,10 +31,13 @@ class Explanation:
     blocks: tuple[tuple[str, tuple[str, ...]], ...]
     related: tuple[str, ...]
     references: tuple[str, ...]
+    outlooks: tuple[tuple[str, Outlook], ...] = ()
 
 
-def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
-    """Of a root cause or signature by its id; None for an id that the catalogue does not have."""
+def explanation_of(
+    catalogue: Catalogue, name: str, outcomes: Callable[[str], Outcomes] = lambda _: Outcomes()
+) -> Explanation | None:
+    """Of a root cause or signature by its id; None for an id that the catalogue does not have. outcomes: of a signature."""
     cause, signature = catalogue.root_causes.get(name), catalogue.signatures.get(name)
     if cause is not None:
         chosen = (
@@ -39,6 +48,10 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
             remediation=cause.remediation,
             sentences=(chosen, f"Evidence {cause.strength}: {STRENGTHS[cause.strength]}."), blocks=(),
             related=tuple(sorted(catalogue.matching(cause.signatures))), references=cause.references,
+            outlooks=tuple(
+                (signature, Outlook(sentences=shown.sentences))  # the cause is known: nothing is left to decide
+                for signature, shown in _most_reported(sorted(catalogue.matching(cause.signatures)), outcomes)
+            ),
         )  # fmt: skip
     if signature is None:
         return None
@@ -54,7 +67,15 @@ def explanation_of(catalogue: Catalogue, name: str) -> Explanation | None:
         sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.",),
         blocks=tuple((head, texts) for head, texts in blocks if texts),
         related=tuple(sorted(related.id for related in catalogue.causes_of(name))), references=signature.references,
+        outlooks=tuple(_most_reported([name], outcomes)),
     )  # fmt: skip
+
+
+def _most_reported(names: list[str], outcomes: Callable[[str], Outcomes]) -> Iterator[tuple[str, Outlook]]:
+    """The signatures with most settled reports, and what these turned out to be."""
+    reported = [(name, of_name) for name, of_name in zip(names, map(outcomes, names), strict=True) if of_name.count]
+    for name, of_name in sorted(reported, key=lambda item: -item[1].count)[:LINES_OF_CAUSE]:
+        yield name, outlook(of_name)
 
 
 def _plain(text: str) -> str:

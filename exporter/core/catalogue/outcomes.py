@@ -52,6 +52,11 @@ class Outcomes:
     everywhere: Mapping[Domain, int] = field(default_factory=dict)
     vendor: Vendor = "any"  # of the signature
 
+    @property
+    def count(self) -> int:
+        """How many reports."""
+        return len(self.public) + len(self.site)
+
     def shares(self) -> Mapping[Domain, float]:
         """Where a fault of this line probably lies. Two reports of the site outweigh all public ones."""
         levels = (self.everywhere, domains_of(_undisputed(self.public)), domains_of(_undisputed(self.site)))
@@ -100,7 +105,7 @@ def domains_of(reports: Iterable[SettledReport]) -> Counter[Domain]:
 def outlook(outcomes: Outcomes, facts: Mapping[str, str] | None = None, besides: Collection[Domain] = ()) -> Outlook:
     """The words for an incident with these facts. besides: domains that known causes and their facts already ask for."""
     public, site = _undisputed(outcomes.public), _undisputed(outcomes.site)
-    if not outcomes.public and not outcomes.site:
+    if not outcomes.count:
         return Outlook()
     sentences = [_sentence("settled report", outcomes.public, facts or {})] if outcomes.public else []
     if outcomes.site:

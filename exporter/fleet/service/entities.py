@@ -9,8 +9,10 @@ from typing import Any
 from markupsafe import Markup
 from starlette.responses import Response
 
+from exporter.config import packs
 from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
+from exporter.core.catalogue.outcomes import Outlook, outlook
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import IncidentRecord, RefusedRecord, incident_of
 from exporter.core.diagnosis.restarts import restart_advice
@@ -26,7 +28,7 @@ from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
 from exporter.fleet.service.nodes import timeline_of
 from exporter.fleet.service.pictures import rollout_marks, trend
 from exporter.fleet.service.tables import Cell, PageTable, link, linked, number, tag, when
-from exporter.web.page import with_code
+from exporter.web.page import outlook_html, with_code
 
 SHOWN = 100
 LATEST = 20
@@ -78,12 +80,14 @@ def cause_page(frame: Frame, name: str) -> Response:
         finding for finding in (frame.view.fleet_status.result or {}).get("findings", ())
         if name == finding["signature"] or (own == "cause" and finding["signature"] in about["related"])
     ]  # fmt: skip
+    explanation = explanation_of(titles.catalogue, name, lambda signature: packs.outcomes(titles.catalogue, signature))
     return frame.page(
         "cause.html", clip(about["title"]), trail=("/causes", "Causes"), name=name, about=about, rows=rows, total=total,
         sub=f"{kind} · {counted(count_roots['n'], 'root incident')} on {counted(count_roots['nodes'], 'node')} in this window, "
             f"{counted(total - count_roots['n'], 'consequence')}",
         listing=LISTS["incidents"], all=frame.link("/incidents", **{own: name}), findings=finding_items(frame, findings),
-        explanation=explanation_of(titles.catalogue, name),
+        explanation=explanation,
+        reports=[(one, outlook_html(shown)) for one, shown in explanation.outlooks] if explanation else [],
         trend=trend(frame, f"{column} = $name", rollout_marks(frame.view.fleet_status.result, frame.start), name=name),
         export=lambda form: export_address(frame, "incidents", form, **{own: name}),
         parts=frame.table(
@@ -197,7 +201,8 @@ def incident_page(frame: Frame, name: str) -> Response:
         ("Restart the job", RESTART_WORDS[row["restart"]]),
     ]  # fmt: skip
     unknown = row["root_cause"] in ("unknown", "", None)
-    facts = list(facts_of(recorded[0]["facts"]).items()) if recorded else []
+    facts = facts_of(recorded[0]["facts"]) if recorded else {}
+    shown = outlook(packs.outcomes(titles.catalogue, row["signature"]), facts) if unknown else Outlook()
     return frame.page(
         "incident.html", clip(titles.title(row["signature"] if unknown else row["root_cause"])),
         trail=("/incidents", "Incidents"), sub=Markup("{} UTC on {}").format(
@@ -211,9 +216,10 @@ def incident_page(frame: Frame, name: str) -> Response:
                    for e in _listed(record, "same_time") if isinstance(e, dict)],
         remediation=str(record.get("remediation") or titles.about(row["root_cause"])["remediation"] or ""),
         others=_other_causes(frame, row["signature"], row["root_cause"]), properties=properties,
-        how_sure=_how_sure(frame, row["root_cause"]),
+        reports=outlook_html(shown) if shown.sentences else "", how_sure=_how_sure(frame, row["root_cause"]),
         family=family if len(family) > 1 else [], listing=LISTS["incidents"],
-        facts=frame.table("facts", "Facts at that time", ("Fact", "Value"), facts, empty="No facts were recorded before it."),
+        facts=frame.table("facts", "Facts at that time", ("Fact", "Value"), facts.items(),
+                          empty="No facts were recorded before it."),
         node_then=frame.link(f"/nodes/{segment(row['node'])}", at=f"{row['time']:.0f}"),
     )  # fmt: skip
 

@@ -18,10 +18,14 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from jsonschema import Draft202012Validator
+from markupsafe import escape
 
 from exporter.config import packs
 from exporter.config.fleet import LostConfig
+from exporter.core.catalogue.outcomes import Outcomes, outlook
+from exporter.core.catalogue.reports import SettledReport
 from exporter.core.text.phrases import printable
+from exporter.core.values import replace as replace_values
 from exporter.fleet.history.pulled import TargetRow, put_targets
 from exporter.fleet.history.store import Store
 from exporter.fleet.observations import Window
@@ -537,6 +541,43 @@ def test_a_cause_and_its_incident_say_how_well_the_cause_is_established(tmp_path
     assert "Evidence B: a maintainer&#39;s diagnosis." in first
     assert "Evidence" not in second
     assert "<code>gpufault explain</code> shows which facts" in second
+
+
+def test_pages_of_a_line_and_of_its_unknown_incidents_say_what_settled_reports_show(tmp_path: Path) -> None:
+    crash = {
+        "kind": "incident", "time": "2026-05-28T00:00:00Z", "node": "n1", "id": "a", "root_cause": "unknown",
+        "signature": "cuda_illegal_address",
+    }  # fmt: skip
+    decided = crash | {"id": "b", "root_cause": "application_illegal_access"}
+    (tmp_path / "j").mkdir()
+    (tmp_path / "j" / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (crash, decided)))
+    store = Store(tmp_path / "history.duckdb")
+    store.read_once(tmp_path / "j")
+    view = View(store, FleetStatus())
+    site = SettledReport(
+        address="https://tickets.example.com/1", signature="cuda_illegal_address", date="2026-05-01", domain="hardware",
+        cause="One card <fails>", settled="hardware replaced",
+    )  # fmt: skip
+    view.titles = Titles(replace_values(packs.load(), reports=(site,)))
+    line, cause, unknown, known = (
+        view.get(path)[1]
+        for path in (
+            "/causes/cuda_illegal_address",
+            "/causes/application_illegal_access",
+            "/incidents/a",
+            "/incidents/b",
+        )
+    )
+    store.close()
+    public = outlook(Outcomes(public=packs.reports("cuda_illegal_address"))).sentences[0]
+    for page in (line, cause, unknown):
+        assert str(escape(public)) in page
+        assert "On this fleet: in 1 settled incident of this line: a card, a link or the node" in page
+    for page in (line, unknown):
+        assert "What would decide, the likeliest first" in page
+        assert ("https://tickets.example.com/1" in page) == ("One card &lt;fails&gt;" in page)
+    assert "What would decide" not in cause
+    assert "turned out to be elsewhere" not in known
 
 
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
