@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # so that `python benchmarks` finds its own parts
 
-from benchmarks import daemon, fleet_service, floods, instructions, large, pages, programs, small_files  # noqa: E402
+from benchmarks import daemon, fleet_service, floods, instructions, large, ordinary, pages, programs, small_files  # noqa: E402
 from benchmarks.chart import chart  # noqa: E402
 from benchmarks.logs import Log, one_line  # noqa: E402
 from benchmarks.programs import GPUFAULT, Run, run  # noqa: E402
@@ -50,6 +50,7 @@ ROWS: tuple[tuple[Log, int], ...] = (
     (Log("CRI", hits=0.2), PATTERNS),
     (Log("kernel"), PATTERNS),
     (Log("kernel", hits=0.2), PATTERNS),
+    *((Log(kind, hits=0.0), PATTERNS) for kind in (*ordinary.OF_JOBS, *ordinary.OF_KERNELS)),
 )
 QUICK = (1, 6)
 MANY = 500  # crash lines a MB, above which they take nearly all of the time

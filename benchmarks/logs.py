@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from benchmarks import ordinary
 from benchmarks.crashes import OF_JOBS, OF_KERNELS, kernel_stamp
 
 FOLDER = Path(__file__).resolve().parent.parent / ".bench"
@@ -48,7 +49,7 @@ class Log:
 
     @property
     def source(self) -> str:
-        return "kernel" if self.kind == "kernel" or self.kind in OF_KERNELS else "job"
+        return "kernel" if self.kind in {"kernel", *OF_KERNELS, *ordinary.OF_KERNELS} else "job"
 
     def written(self, megabytes: int) -> Path:
         """The path of the log, which is written if it is not there."""
@@ -60,7 +61,7 @@ class Log:
         if not path.exists():
             unfinished = path.with_suffix(".part")
             with unfinished.open("w") as out:
-                self._write(out.write, out.tell, megabytes * 1_000_000)
+                self._write(out.write, megabytes * 1_000_000)
             unfinished.rename(path)
         return path
 
@@ -69,17 +70,14 @@ class Log:
         """What stands in its crash lines alone."""
         return b"NVRM: Xid" if self.kind == "kernel" else b"HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION"
 
-    def _write(self, write: Callable[[str], int], tell: Callable[[], int], size: int) -> None:
+    def _write(self, write: Callable[[str], int], size: int) -> None:
         dice = random.Random(1)
-        ordinary, crash = _KINDS[self.kind]
+        usual, crash = _KINDS[self.kind]
         number = 0
-        while tell() < size:
-            block = []
-            for _ in range(2_000):
-                number += 1
-                line = crash(number, dice) if dice.random() < self.hits else ordinary(number, dice)
-                block.append(line + (" tensor([" + "0.0312, " * 240 + "])" if self.long_lines else "") + "\n")
-            write("".join(block))
+        while size > 0:
+            number += 1
+            line = crash(number, dice) if dice.random() < self.hits else usual(number, dice)
+            size -= write(line + (" tensor([" + "0.0312, " * 240 + "])" if self.long_lines else "") + "\n")
 
 
 def _second(number: int) -> str:
@@ -106,6 +104,11 @@ _KINDS: dict[str, tuple[Callable[[int, random.Random], str], Callable[[int, rand
     "training": (_training, crash),
     "CRI": (lambda n, dice: _cri(_training(n, dice), n), lambda n, dice: _cri(crash(n, dice), n)),
     "kernel": (_kernel, lambda n, dice: _XID.format(stamp=kernel_stamp(n, dice))),
+    **{kind: (line, crash) for kind, line in ordinary.OF_JOBS.items()},
+    **{
+        kind: (line, lambda n, dice: _XID.format(stamp=kernel_stamp(n, dice)))
+        for kind, line in ordinary.OF_KERNELS.items()
+    },
     **{kind: (_training, text) for kind, text in OF_JOBS.items()},
     **{kind: (_kernel, text) for kind, text in OF_KERNELS.items()},
 }
