@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from datetime import UTC, date, datetime
+from fnmatch import fnmatch
 
 import pytest
 
@@ -46,6 +47,31 @@ def shown(*reports: SettledReport) -> Outlook:
         for n, r in enumerate(reports)
     ]
     return outlook(Outcomes(public=tuple(alone)))
+
+
+# Their lines say that something was too small; what made it so is another question.
+SAID_BY_THE_LINE = {"torch_oom", "k8s_evicted"}
+
+
+def test_the_domain_of_a_line_is_that_of_at_least_half_of_its_reports() -> None:
+    for signature in packs.load().signatures.values():
+        domains = [report.domain for report in packs.reports(signature.id)]
+        if signature.domain != "unknown" and len(domains) >= 6 and signature.id not in SAID_BY_THE_LINE:
+            assert domains.count(signature.domain) * 2 >= len(domains), signature.id
+
+
+OWN_CODE = (
+    "*illegal_address", "*misaligned_address", "*illegal_instruction", "*captured_event", "*stream_capture*", "*_page_fault",
+    "*invalid_configuration", "hsa_aperture_violation", "hsa_memory_fault", "hsa_exception", "rocr_memory_access_fault",
+    "host_assert", "process_segfault", "heap_corruption", "nv_xid_13_*", "nv_xid_31_*",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", OWN_CODE)
+def test_no_line_that_a_users_own_code_can_raise_blames_a_library(lines: str) -> None:
+    of_lines = [s for s in packs.load().signatures.values() if fnmatch(s.id, lines)]
+    assert of_lines
+    assert {s.domain for s in of_lines} <= {"unknown", "program"}
 
 
 def test_each_shipped_report_has_an_end_a_known_signature_and_one_address_for_it() -> None:
