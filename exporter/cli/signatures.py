@@ -351,5 +351,7 @@ def _docs(options: argparse.Namespace) -> int:
 def _held(loaded: LoadedPacks) -> str:
     files = loaded.own or loaded.builtin
     written = [file.document.data for file in files]  # rejected items count too
-    signatures, causes = (sum(len(data.get(kind) or ()) for data in written) for kind in ("signatures", "root_causes"))
-    return f"{counted(signatures, 'signature')}, {counted(causes, 'root cause')}"
+    kinds = ("signatures", "root_causes", "reports")
+    signatures, causes, reports = (sum(len(data.get(kind) or ()) for data in written) for kind in kinds)
+    of_site = f", {counted(reports, 'settled report')}" if reports else ""
+    return f"{counted(signatures, 'signature')}, {counted(causes, 'root cause')}{of_site}"

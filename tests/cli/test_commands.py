@@ -118,7 +118,7 @@ def test_several_incidents_end_with_a_table_and_summary_shows_only_that(
     assert f"{table}\n" in whole
     assert total.startswith("4 incidents")
     brief = reports_brief(packs.load(), "rocr_memory_access_fault")
-    assert "settled reports: " in brief
+    assert "settled reports" in brief
     assert [line.split(maxsplit=5) for line in table.splitlines()[1:2]] == [
         ["3", "3", "unclear", "21", "Nov", f"23 Nov  unknown: GPU memory access fault ({brief})"]
     ]

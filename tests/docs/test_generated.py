@@ -37,7 +37,7 @@ def test_every_link_between_signature_pages_resolves() -> None:
 def test_the_page_of_a_signature_has_its_settled_reports_and_what_would_decide() -> None:
     catalogue = packs.load()
     pages = signature_pages(catalogue, None, lambda name: packs.outcomes(catalogue, name))
-    told = {name for name in catalogue.signatures if "## What it turned out to be elsewhere" in pages[f"{name}.md"]}
+    told = {name for name in catalogue.signatures if "## What it turned out to be" in pages[f"{name}.md"]}
     assert told == {name for name in catalogue.signatures if packs.reports(name)}
     shown = outlook(packs.outcomes(catalogue, "cuda_cublas_error"))
     assert shown.checks

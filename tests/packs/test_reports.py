@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from datetime import UTC, date, datetime
+from pathlib import Path
 from fnmatch import fnmatch
 
 import pytest
 
+from exporter.cli.main import main
 from exporter.config import packs
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.outcomes import (
@@ -120,7 +122,7 @@ def test_a_report_without_an_end_or_a_signature_is_refused(changed: dict[str, st
             "program program driver network storage",
             (
                 "In 5 settled reports of this line: 2 the program or its input; 1 the driver or firmware; 1 the network; "
-                "1 a file system or a disk. They disagree: no kind of fault has half of them."
+                "1 a file system or a disk. They disagree: no kind of fault has more than half of them."
             ),
         ),
     ],
@@ -141,6 +143,19 @@ def test_the_sentence_names_the_newest_fixes_of_a_domain() -> None:
         "1 the program or its input, fixed by an update."
     )
     assert [(r.domain, r.date) for r in outlook_of.examples] == [("library", "2025-01-01"), ("program", "2024-05-01")]
+
+
+@pytest.mark.parametrize(
+    ("domains", "brief"),
+    [
+        ("network network network driver", "3 of 4 settled reports: the network"),
+        ("network network storage driver", "4 settled reports disagree; most often the network (2)"),
+    ],
+)
+def test_the_brief_names_a_domain_only_where_most_reports_agree(domains: str, brief: str) -> None:
+    outlook_of = shown(*(report(domain=domain) for domain in domains.split()))
+    assert outlook_of.brief == brief
+    assert ("They disagree" in outlook_of.sentences[0]) == ("disagree" in brief)
 
 
 @pytest.mark.parametrize("count", range(LEAST))
@@ -214,3 +229,10 @@ def test_reports_of_a_site_s_pack_are_shown_apart() -> None:
     assert [one.address for one in outcomes.site] == [ENTRY["address"]]
     assert outcomes.public == packs.reports(ENTRY["signature"])
     assert sum(outcomes.everywhere.values()) == sum(map(len, map(packs.reports, catalogue.signatures)))
+
+
+def test_the_check_of_a_pack_counts_its_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = "".join(f"    {key}: '{value}'\n" for key, value in ENTRY.items())
+    (tmp_path / "own.yaml").write_text(f"pack: own\nreports:\n  - {lines.strip()}\n")
+    assert main(["signatures", "check", str(tmp_path)]) == 0
+    assert "1 settled report: 0 errors" in "".join(capsys.readouterr())

@@ -85,7 +85,7 @@ def _page(signature: Signature, catalogue: Catalogue, paged: Set[str], reports: 
         *_section("What to do first", _first_steps(signature, causes)),
         *_section("What the vendor's table says", _tables(signature, catalogue, paged)),
         *_section("What explains it", (_cause(cause) for cause in causes)),
-        *_section("What it turned out to be elsewhere", _reports(reports)),
+        *_section("What it turned out to be", _reports(reports)),
         *_section("What it follows from", _links(signature.follows, catalogue, paged)),
         *_section("What it looks like", [_fenced(example.text) for example in signature.examples]),
         *_section("What it captures", _captures(signature)),

@@ -112,11 +112,10 @@ def outlook(outcomes: Outcomes, facts: Mapping[str, str] | None = None, besides:
         sentence = _sentence("settled incident", outcomes.site, facts or {})
         sentences.append(f"On this fleet: {sentence[:1].lower()}{sentence[1:]}")
     both = (*site, *public)
-    (likeliest, count), *_ = domains_of(both).most_common(1) or [("unknown", 0)]
     shares = outcomes.shares() if len(both) >= LEAST else {}
     return Outlook(
         sentences=tuple(sentences),
-        brief=f"{count} of {len(both)} settled reports: {NOUNS[likeliest]}" if shares else "",
+        brief=_brief(both) if shares else "",
         shares=shares,
         checks=tuple(_checks(both, outcomes, facts or {}, besides)) if shares else (),
         examples=tuple(_newest(both, domain) for domain, _ in domains_of(both).most_common(SHOWN)),
@@ -147,8 +146,8 @@ def _sentence(noun: str, entries: Sequence[SettledReport], facts: Mapping[str, s
     ]
     always = "always " if len(counts) == 1 < len(reports) else ""
     text = f"In {counted(len(reports), noun)} of this line: {always}{'; '.join(parts)}." if parts else ""
-    if len(reports) >= LEAST and 2 * counts[0][1] < len(reports):
-        text += " They disagree: no kind of fault has half of them."
+    if len(reports) >= LEAST and 2 * counts[0][1] <= len(reports):
+        text += " They disagree: no kind of fault has more than half of them."
     if 1 < len(reports) < LEAST:
         text += " Too few to say what is usual."
     if disputed := len({report.address for report in entries}) - len(reports):
@@ -158,6 +157,14 @@ def _sentence(noun: str, entries: Sequence[SettledReport], facts: Mapping[str, s
     if fixed := [report for report in reports if has_fix(report, facts)]:
         text += f" {len(fixed)} of them ended with versions that this one already has."
     return text.strip()
+
+
+def _brief(reports: Sequence[SettledReport]) -> str:
+    """`6 of 8 settled reports: a setting`, or that they disagree."""
+    [(domain, count)] = domains_of(reports).most_common(1)
+    if 2 * count > len(reports):
+        return f"{count} of {len(reports)} settled reports: {NOUNS[domain]}"
+    return f"{len(reports)} settled reports disagree; most often {NOUNS[domain]} ({count})"
 
 
 def _ending(reports: Sequence[SettledReport]) -> str:

@@ -577,7 +577,7 @@ def test_pages_of_a_line_and_of_its_unknown_incidents_say_what_settled_reports_s
         assert "What would decide, the likeliest first" in page
         assert ("https://tickets.example.com/1" in page) == ("One card &lt;fails&gt;" in page)
     assert "What would decide" not in cause
-    assert "turned out to be elsewhere" not in known
+    assert "What it turned out to be" not in known
 
 
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
