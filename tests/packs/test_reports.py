@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from datetime import UTC, date, datetime
-from pathlib import Path
 from fnmatch import fnmatch
+from pathlib import Path
 
 import pytest
 
