@@ -24,7 +24,7 @@ NOT_KNOWN = -1
 UNKNOWN = "unknown"
 
 
-NOTES = frozenset({"busy_hours_missing", "jobs_not_visible"})  # gaps of precision, not of sight
+NOTES = frozenset({"busy_hours_missing", "jobs_not_visible", "values_left_out"})  # gaps of precision, not of sight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

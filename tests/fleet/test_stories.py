@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from exporter.core.decoding.jobs import party
+from exporter.fleet.statistics.continuous import is_threshold
+from exporter.fleet.statistics.correlation import correlate
+from exporter.fleet.statistics.design import family_of
+from exporter.probes import FACTS
 
+from .small import WEEK, fleet
 from .stories import STORIES
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yml"
@@ -64,3 +69,46 @@ def test_the_rules_for_pages_have_the_same_party_for_pods() -> None:
         match = re.fullmatch(pattern[1], pod)
         assert match is not None
         assert match[1] == party(pod)
+
+
+@pytest.mark.parametrize("story", ["vm.zone_reclaim_mode", "30 values on 1,000 nodes", "12 levels, 1.3 times each"])
+def test_a_fact_is_found_whatever_its_name_and_values(story: str) -> None:
+    verdict = STORIES[story].verdict(100)
+
+    assert verdict.found
+    assert verdict.false == ()
+
+
+def test_a_number_with_levels_is_one_finding() -> None:
+    first, _ = STORIES["12 levels, 1.3 times each"].weeks(100)
+
+    assert [(f.facts[0].fact, is_threshold(f.facts[0].value)) for f in first.findings] == [("age_years", True)]
+
+
+def test_no_fact_of_a_node_is_taken_for_a_place_but_serial_numbers() -> None:
+    assert [name for name in FACTS if family_of(name) == "location"] == []
+    assert family_of("gpu_serial.0000:c1:00.0") == "location"
+
+
+@pytest.mark.parametrize(
+    "name", ["rack", "leaf_switch", "u_rack_id", "net.switch", "node_name", "hostname", "Data_Zone"]
+)
+def test_a_place_is_told_by_the_last_word(name: str) -> None:
+    assert family_of(name) == "location"
+
+
+@pytest.mark.parametrize(
+    "name", ["switch_firmware", "node_image", "board_rev", "vm.zone_reclaim_mode", "host_kernel", "arrow"]
+)
+def test_a_setting_of_a_place_is_configuration(name: str) -> None:
+    assert family_of(name) == "configuration"
+
+
+def test_values_of_too_few_nodes_are_named_as_left_out() -> None:
+    facts = [(f"n{i:03}", 0, {"checksum": f"x{i}" if i < 90 else "usual", "os": str(i % 2)}) for i in range(300)]
+    found = correlate(fleet(facts, [(f"n{i:03}", 1 + i / 1000, "crash", str(i)) for i in range(20)]), WEEK)
+
+    (gap,) = found.gaps
+    assert (gap.kind, gap.count) == ("values_left_out", 90)
+    assert "checksum (90)" in gap.message
+    assert found.complete

@@ -1,7 +1,7 @@
-"""Continuous facts, such as temperature, power or age: which facts they are, and the thresholds at which they are cut.
+"""Facts that are numbers, such as temperature, power or age: which facts they are, and the thresholds at which they are cut.
 
-Hardly two nodes share a value, so each value by itself tells nothing. A continuous fact is tested as "at least" and "less
-than" its quantiles, which finds any monotone trend.
+Hardly two nodes share a temperature, so each value by itself tells nothing. A number is tested as "at least" and "less than"
+its quantiles, which finds any monotone trend; one with few levels also value by value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from exporter.fleet.observations import Bools, Floats
 
-MIN_DISTINCT = 10  # numbers; a fact with fewer is tested value by value
+MIN_LEVELS = 6  # numbers; of fewer, a trend is as clear value by value
+MIN_DISTINCT = 10  # numbers; of a fact with more, one value by itself tells nothing
 MOSTLY = 0.95  # of the values must be numbers
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95)  # of the exposure
 DIGITS = 3  # significant ones of a threshold, so that it hardly moves from one window to the next
@@ -26,25 +27,26 @@ _NAMES = re.compile(
 
 
 def numbers(name: str, texts: Sequence[str], used: Bools) -> Floats | None:
-    """The numbers that a fact's texts stand for, NaN for others; None if it is not a continuous fact.
+    """The numbers that a fact's texts stand for, NaN for others; None if they are not numbers, or too few.
 
     used: which of the texts occur.
     """
-    if np.count_nonzero(used) <= MIN_DISTINCT or _NAMES.search(name):
+    if np.count_nonzero(used) < MIN_LEVELS or _NAMES.search(name):
         return None
     values = np.full(len(texts), np.nan)
     for i in np.flatnonzero(used).tolist():
         if match := _NUMBER.fullmatch(texts[i].strip()):
             values[i] = float(match[1])
     finite = np.isfinite(values)
-    if np.count_nonzero(finite) < MOSTLY * np.count_nonzero(used) or len(np.unique(values[finite])) <= MIN_DISTINCT:
+    if np.count_nonzero(finite) < MOSTLY * np.count_nonzero(used) or len(np.unique(values[finite])) < MIN_LEVELS:
         return None
     return values
 
 
 def is_continuous(name: str, texts: Sequence[str]) -> bool:
-    """Whether a fact is continuous, if all of its texts occur."""
-    return numbers(name, texts, np.ones(len(texts), dtype=bool)) is not None
+    """Whether a fact is continuous, if all of its texts occur: a number of many values."""
+    of_text = numbers(name, texts, np.ones(len(texts), dtype=bool))
+    return of_text is not None and len(np.unique(of_text[np.isfinite(of_text)])) > MIN_DISTINCT
 
 
 def thresholds(values: Floats, weight: Floats) -> list[float]:

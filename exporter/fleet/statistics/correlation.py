@@ -184,14 +184,9 @@ def _facts(prepared: Prepared, association: Association) -> tuple[FactValue, ...
 
 
 def _one_per_trend(findings: Sequence[Finding]) -> list[Finding]:
-    """Of the thresholds of one continuous fact under which a signature is more frequent, the first."""
-    out: list[Finding] = []
-    for finding in findings:
-        fact = finding.facts[0]
-        same = (o for o in out if o.signature == finding.signature and o.facts[0].fact == fact.fact)
-        if not (is_threshold(fact.value) and any(is_threshold(o.facts[0].value) for o in same)):
-            out.append(finding)
-    return out
+    """Of a number's thresholds and values under which a signature is more frequent, the first threshold if there is one."""
+    trends = {(f.signature, f.facts[0].fact): f for f in reversed(findings) if is_threshold(f.facts[0].value)}
+    return [f for f in findings if trends.get((f.signature, f.facts[0].fact), f) is f]
 
 
 def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

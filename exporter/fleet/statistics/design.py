@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal
 
@@ -23,8 +23,8 @@ Family = Literal["configuration", "stratum", "location"]
 
 MIN_NODES = 3  # with a value, and without it: fewer are an anecdote
 MAX_SHARE = 0.95  # of the exposure: what nearly all have cannot be separated from "all"
-MAX_DISTINCT = 0.02  # values per node; more is an identifier (the limit of Meta's FDA, arXiv:1911.01225)
-SMALL_FLEET = 20  # distinct values are always looked at
+MANY = 20  # distinct values: of a number with more, only thresholds are tested
+MOST_VALUES = 200  # of a fact, those of the most nodes; the rest is named as left out
 PREFIXES = 2  # of a version: major and minor
 ALIKE = 0.9  # of the exposure of two values is common: few nodes could tell them apart
 
@@ -34,10 +34,14 @@ ALIKE = 0.9  # of the exposure of two values is common: few nodes could tell the
 # What goes with one of these facts cannot vary within it. It is compared at the finest level at which it varies.
 ALL_ALIKE, SAME_MODEL, SAME_VENDOR = LEVELS = range(3)
 STRATUM_FACTS = ("gpu_model", "gpu_count", "partition", "slurm_partition", "queue", "workload")
-LOCATION = re.compile(
-    r"(?:^|[_.])(?:rack|row|col|column|room|hall|aisle|cage|chassis|cabinet|enclosure|slot|blade|tray|board|pdu|switch|leaf|spine"
-    r"|location|datacenter|zone|host(?:name)?|node(?:name)?|serials?|uuid|unique_id|asset|mac|ip|address)(?:$|[_.])",
+# The last word of a place's name: `leaf_switch`, but not `switch_firmware`.
+PLACE = re.compile(
+    r"(?:.*[^a-z0-9])?(?:rack|row|col|column|room|hall|aisle|cage|chassis|cabinet|enclosure|slot|blade|tray|board|pdu|switch"
+    r"|leaf|spine|location|datacenter|zone|host|node|serials?|uuid|unique|asset|mac|ip|address|(?:host|node)name)"
+    r"(?:[^a-z0-9](?:id|name|number|index))?"
 )
+SERIAL = "gpu_serial."  # facts gpu_serial.PCI-ADDRESS, so that a card is followed to its next node
+SETTINGS = frozenset({"ib_board"})  # facts of ours that end like a place
 _VERSION = re.compile(r"v?\d+(?:\.\d+)+")
 
 
@@ -68,6 +72,7 @@ class Design:
     strata: tuple[Ints, ...]
     level: Ints
     nodes: int
+    left_out: Mapping[str, int] = field(default_factory=dict)  # values of facts with too many, by fact
     clusters: tuple[Ints, ...] = ()  # for each fact of places of several nodes, the place of each state
 
     def column(self, value: int) -> Bools:
@@ -89,7 +94,8 @@ def family_of(fact: str, location_globs: Sequence[str] = ()) -> Family:
 
     location_globs: globs of facts that the site calls places.
     """
-    if LOCATION.search(fact.lower()) or any(fnmatchcase(fact, glob) for glob in location_globs):
+    own = fact.startswith(SERIAL) or (fact not in SETTINGS and PLACE.fullmatch(fact.lower()))
+    if own or any(fnmatchcase(fact, glob) for glob in location_globs):
         return "location"
     return "stratum" if fact in STRATUM_FACTS else "configuration"
 
@@ -108,9 +114,14 @@ def build(states: States, facts: FactRows) -> Design:
     weight = states.hours.sum(axis=1)
     values: list[Value] = []
     columns: list[Ints] = []
+    left_out = {}
     for index in sorted(range(len(facts.names)), key=lambda i: facts.names[i]):
         family = family_of(facts.names[index], facts.location_globs)
-        for value, members in _values_of(facts.names[index], facts.values[index], family, codes[:, index], weight):
+        of_fact = _values_of(facts.names[index], facts.values[index], family, codes[:, index], weight)
+        used = len(np.unique(codes[codes[:, index] >= 0, index])) if family == "configuration" else 0
+        if used > MANY and not any(continuous.is_threshold(value.text) for value, _ in of_fact):
+            left_out[facts.names[index]] = used - sum(not v.prefix and v.text != UNKNOWN for v, _ in of_fact)
+        for value, members in of_fact:
             if len(members) == 0 or weight[members].sum() > MAX_SHARE * total:
                 continue
             if np.count_nonzero(np.diff(states.node[members])) + 1 < MIN_NODES:  # states are sorted by node
@@ -125,7 +136,7 @@ def build(states: States, facts: FactRows) -> Design:
     level[[value.family == "location" for value in values]] = ALL_ALIKE
     return Design(
         states=states, values=tuple(values), has=has, strata=strata, level=level, nodes=nodes,
-        clusters=_clusters(states, facts, codes),
+        left_out={name: count for name, count in left_out.items() if count}, clusters=_clusters(states, facts, codes),
     )  # fmt: skip
 
 
@@ -210,18 +221,18 @@ def _values_of(
     bounds = np.searchsorted(codes[order], np.arange(-1, len(texts) + 1))
     sizes = np.diff(bounds)
     of_code = continuous.numbers(fact, texts, sizes[1:] > 0) if family == "configuration" else None
-    if of_code is not None and np.count_nonzero(sizes[1:]) > SMALL_FLEET:
-        return _parts_of(fact, of_code, codes, weight)
-    if np.count_nonzero(sizes[1:]) > max(SMALL_FLEET, MAX_DISTINCT * len(codes)) and family != "location":
-        return []
-    # Of places and serial numbers there are as many as nodes: those of a node or two are left out before they cost.
-    least = MIN_NODES if family == "location" else 1
-    shown = (np.flatnonzero(sizes[1:] >= least)).tolist()
+    parts = [] if of_code is None else _parts_of(fact, of_code, codes, weight)
+    if of_code is not None and np.count_nonzero(sizes[1:]) > MANY:
+        return parts
+    # There may be as many values as nodes: those of a node or two are left out before they cost.
+    shown = np.flatnonzero(sizes[1:] >= (1 if np.count_nonzero(sizes[1:]) <= MANY else MIN_NODES)).tolist()
+    if family != "location":
+        shown = sorted(sorted(shown, key=lambda code: -sizes[code + 1])[:MOST_VALUES])
     members = {code: order[bounds[code + 1] : bounds[code + 2]] for code in (NOT_KNOWN, *shown)}
     exact = [(Value(fact=fact, text=texts[code], family=family), members[code]) for code in shown]
-    if shown and len(members[NOT_KNOWN]):
+    if shown and len(members[NOT_KNOWN]) and not parts:
         exact.append((Value(fact=fact, text=UNKNOWN, family=family), members[NOT_KNOWN]))
-    return sorted(exact, key=lambda pair: pair[0].text) + _prefixes(fact, texts, family, members, shown)
+    return sorted(exact, key=lambda pair: pair[0].text) + _prefixes(fact, texts, family, members, shown) + parts
 
 
 def _parts_of(

@@ -19,6 +19,7 @@ from scipy import stats
 
 from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints
 from exporter.fleet.statistics.confirm import column_of
+from exporter.fleet.statistics.design import SERIAL
 from exporter.fleet.statistics.exposure import DAY, keys
 from exporter.fleet.statistics.findings import Finding, NodesAtRisk, OutlierNode
 from exporter.fleet.statistics.prepare import Prepared
@@ -28,7 +29,6 @@ TIMES = 5.0  # the usual rate
 SURE = 0.9  # the posterior probability from which on it is listed
 MIN_JOBS, MIN_DAYS = 2, 2
 MIN_LIKE = 10  # nodes of one GPU model, below which there is no "usual"
-SERIAL = "gpu_serial."  # facts gpu_serial.PCI-ADDRESS, so that a card is followed to its next node
 
 
 def outlier_nodes(prepared: Prepared) -> tuple[OutlierNode, ...]:

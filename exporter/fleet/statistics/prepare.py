@@ -25,6 +25,8 @@ from exporter.fleet.statistics import exposure, screen
 from exporter.fleet.statistics.continuous import is_continuous
 from exporter.fleet.statistics.design import (
     ALL_ALIKE,
+    MIN_NODES,
+    MOST_VALUES,
     SAME_MODEL,
     SAME_VENDOR,
     STRATUM_FACTS,
@@ -135,6 +137,7 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         *unplaced(observed, origin_rows, state),
         *unwatched(observed, beats, states, window),
         *duplicate_names(observed),
+        *_left_out(design),
     ]
     placed = origin_rows.take(state >= 0)
     first = first_of_nodes(placed)
@@ -217,6 +220,19 @@ RETURNS = 3  # of a fact to the value before its last; a rollback is one
 RETURNS_OF_PARTS = 2  # of a serial number; a card that came back from repair is one
 SOON = 7 * DAY  # within which a fact returns; over years, cards are swapped and come back
 _PART = re.compile(r"serial|uuid|unique_id|machine_id|mac_address|asset", re.IGNORECASE)
+
+
+def _left_out(design: Design) -> list[Gap]:
+    """A note on the facts of which not all values are tested."""
+    if not design.left_out:
+        return []
+    facts = sorted(design.left_out, key=lambda fact: (-design.left_out[fact], fact))
+    named = ", ".join(f"{fact} ({design.left_out[fact]:,})" for fact in facts[:5])
+    more = f" and {len(facts) - 5} more facts" if len(facts) > 5 else ""
+    message = (
+        f"values of fewer than {MIN_NODES} nodes, or beyond a fact's {MOST_VALUES} usual ones, are not tested: {named}{more}"
+    )
+    return [Gap(kind="values_left_out", count=sum(design.left_out.values()), message=message)]
 
 
 def unplaced(observed: Observed, incidents: Incidents, state: Ints) -> list[Gap]:
