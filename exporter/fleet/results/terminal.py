@@ -187,7 +187,7 @@ def _whose(share: WorkloadShare) -> str:
     if share.ratio is None:
         return f"{who}; {apart}, none is left to compare"
     if math.isinf(share.ratio.value):
-        return f"{who}; {apart}, it is still seen only there"
+        return f"{who}; {apart}, at least {written(share.ratio.low)} times as frequent"
     return f"{who}; {apart}, {written(share.ratio.value)} times as frequent"
 
 
@@ -349,8 +349,8 @@ def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def _times(ratio: Ratio) -> str:
-    if math.isinf(ratio.value):
-        return "seen only"
+    if math.isinf(ratio.value):  # of the crashes that were compared, all were with it
+        return f"at least {written(ratio.low)} times as frequent"
     if ratio.value == 0:
         return "never seen"
     return f"{written(ratio.value)} times as frequent"

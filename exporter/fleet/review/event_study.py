@@ -46,13 +46,16 @@ def event_study(
         f"WITH {ROOTS} SELECT node, time FROM roots WHERE signature = $crash OR root_cause = $crash",
         {"start": window.start, "end": window.end, "crash": crash},
     ).fetchall()
-    elsewhere = sum(node in others for node, _ in crashes)
-    if not changed or not elsewhere:
+    days = np.arange(window.start, window.end, DAY)
+    until = np.minimum(days + DAY, window.end)
+    of_others = np.array([time for node, time in crashes if node in others])
+    elsewhere = np.histogram(of_others, np.append(days, window.end))[0]
+    if not changed or not elsewhere.any():
         return 1.0, ()
     since = np.array(list(changed.values()))
     length = max(math.ceil((window.end - float(np.median(since))) / DAY / AFTER), 1) * DAY
+    own_time = np.array([time for node, time in crashes if node in changed])
     own = np.array([(time - changed[node]) / length for node, time in crashes if node in changed])
-    control_time = len(others) * (window.end - window.start)
     steps = []
     for step in range(-BEFORE, AFTER):
         begin, end = (
@@ -62,8 +65,12 @@ def event_study(
         watched = float(np.maximum(end - begin, 0.0).sum())
         if watched < 0.25 * len(since) * length:
             continue  # of too few nodes to show
-        count = int(np.count_nonzero((own >= step) & (own < step + 1)))
-        odds = watched / control_time
-        ratio = rate_ratio(float(count), np.array([float(count + elsewhere)]), np.array([odds]))
-        steps.append(StudyStep(day=step * length / DAY, crashes=count, expected=elsewhere * odds, ratio=ratio))
+        # Of each day: a fleet that becomes worse by itself is not the change's doing.
+        hits = np.histogram(own_time[(own >= step) & (own < step + 1)], np.append(days, window.end))[0]
+        inside = np.minimum(end[:, None], until) - np.maximum(begin[:, None], days)
+        odds = np.maximum(inside, 0.0).sum(axis=0) / (len(others) * (until - days))
+        count = int(hits.sum())
+        ratio = rate_ratio(float(count), (hits + elsewhere).astype(float), odds)
+        expected = float((elsewhere * odds).sum())
+        steps.append(StudyStep(day=step * length / DAY, crashes=count, expected=expected, ratio=ratio))
     return length / DAY, tuple(steps)

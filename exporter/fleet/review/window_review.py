@@ -190,6 +190,6 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> st
     fact = clipped(f"{lead['facts'][0]['fact']} {lead['facts'][0]['value']}")
     crash = quoted(title_of(titles, lead["signature"]).title)
     since = "since the rollout of" if lead["kind"] == "rollout" else "with"
-    times = f"{ratio(lead['rate_ratio'])} times as frequent" if lead["rate_ratio"] is not None else "seen only"
+    value = ratio(lead["rate_ratio"]) if lead["rate_ratio"] is not None else f"at least {ratio(lead['rate_ratio_low'])}"
     rest = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
-    return f"{crash} is {times} {since} {fact} ({lead['status']}){rest}."
+    return f"{crash} is {value} times as frequent {since} {fact} ({lead['status']}){rest}."

@@ -252,7 +252,8 @@ def fact(one: Mapping[str, str]) -> str:
 def times(finding: Mapping[str, Any]) -> str:
     """`12 times as frequent (95% interval 4.7 to 34)`."""
     low, high = ratio(finding["rate_ratio_low"]), ratio(finding["rate_ratio_high"])
-    how = "seen only so" if finding["rate_ratio"] is None else f"{ratio(finding['rate_ratio'])} times as frequent"
+    how = f"at least {low}" if finding["rate_ratio"] is None else ratio(finding["rate_ratio"])
+    how += " times as frequent"
     return f"{how} (95% interval {low} to {high})"
 
 
@@ -302,7 +303,7 @@ def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full", of: 
     return frame.table(
         "bad_nodes", "Unusually bad nodes", ("Node or GPU", "Expected", "Incidents", "How sure", "Crashes"), rows,
         note="Far worse than nodes of the same configuration: drain and test them." + of, width=width,
-        empty="No node is worse than chance explains." if result else "Not computed yet.",
+        empty="No node crashes five times as often as similar ones." if result else "Not computed yet.",
     )  # fmt: skip
 
 

@@ -29,10 +29,12 @@ from exporter.fleet.service.frame import Frame, MissingPage
 from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
 from exporter.fleet.service.tables import Cell, PageTable, link, number, several, when
+from exporter.fleet.statistics.findings import FactValue
 
 WHO = {
-    "user": "the largest user", "job": "the largest job", "users": "the five largest users", "account": "the largest account",
-    "job_name": "the most frequent job name", "image": "the most frequent image",
+    "user": "the largest user", "job": "the largest job", "users": "users with far more of them",
+    "image": "images with far more of them", "account": "accounts with far more of them",
+    "job_name": "job names with far more of them",
 }  # fmt: skip
 SMALLEST_RATE = 1e-4  # of false discovery, that is written out
 MAX_CRASHED = 1000  # nodes
@@ -124,14 +126,12 @@ def _how_sure(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
     if "nodes_with" in finding:
         rows.append(("Nodes with it, without it", f"{count(finding['nodes_with'])}, {count(finding['nodes_without'])}"))
     if rates := finding.get("incident_rates"):
-        between = f"{ratio(rates['rate_ratio_low'])} to {ratio(rates['rate_ratio_high'])}"
         rows += [
             (f"All crashes {where} it, in 1,000 hours",
              f"{count(rates[f'incidents_{where}'])}, {expected_count(rates[f'per_1000_hours_{where}'])}")
             for where in ("with", "without")
         ]  # fmt: skip
-        how = "seen only with it" if rates["rate_ratio"] is None else f"{ratio(rates['rate_ratio'])} times"
-        rows.append(("Rate of all crashes, repeated ones included", f"{how} ({between})"))
+        rows.append(("Rate of all crashes, repeated ones included", times(rates)))
     rollout = finding.get("rollout")
     if rollout:
         low, high = (max(rollout[f"onset_hours_{end}"] or 0.0, 0.0) for end in ("low", "high"))
@@ -204,12 +204,13 @@ def _crashed(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]
 
 
 def _at_risk(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]) -> PageTable:
-    facts = {f"{one['fact']}={one['value']}" for one in finding["facts"]}
+    named = (finding["facts"][0], finding.get("together_with"))
+    facts = " and ".join(str(FactValue(fact=one["fact"], value=one["value"])) for one in named if one)
     risk = next(
         (
             one
             for one in result.get("exposed", ())
-            if one["signature"] == finding["signature"] and one["because"] in facts
+            if one["signature"] == finding["signature"] and one["because"] == facts
         ),
         None,
     )

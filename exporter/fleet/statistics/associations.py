@@ -54,14 +54,15 @@ class Association:
     cells: Cells
     p: float
     q: float
+    within: tuple[int, ...] = ()  # what was found before, within which it is compared
 
 
-def associations(design: Design, tests: Mapping[Direction, Tested], given: Sequence[Bools] = ()) -> list[Association]:
-    """The associations of one signature, strongest first, of more crashes and of fewer alike. `given` are the columns of
-    what explains it already.
-    """
+def associations(
+    design: Design, tests: Mapping[Direction, Tested], given: Sequence[Association] = ()
+) -> list[Association]:
+    """The associations of one signature, strongest first, of more crashes and of fewer alike. `given` explains it already."""
     out: list[Association] = []
-    chosen = list(given)
+    chosen = [association.column for association in given]
     left: dict[Direction, list[int]] = {
         direction: [int(v) for v in tested.candidates if _strong(tested.counts, int(v), direction)]
         for direction, tested in tests.items()
@@ -81,6 +82,7 @@ def associations(design: Design, tests: Mapping[Direction, Tested], given: Seque
         if direction == "fewer" and (cause := _cause_of_fewer(design, tests, best, left["more"], chosen)) is not None:
             best, direction = cause, "more"
         association = _association(design, tests[direction], best, direction, chosen)
+        association = replace(association, within=tuple(one.value for one in (*given, *out)))
         out.append(association)
         chosen.append(association.column)
         group = {association.value, *association.others}
@@ -257,6 +259,16 @@ _DERIVED = re.compile(
     r"|driver_srcversion|bios_date|cpu_model|memory_size|platform|(?:rocm|cuda|oneapi)_versions|.*_mix"
     r"|partition|slurm_partition|queue|workload)$"
 )
+
+
+_HARDWARE = re.compile(
+    r"^(?:gpu_model|gfx_target|gpu_count|gpu_memory|gpu_numa_nodes|compute_capability|pci_device|cpu_model|memory_size|platform)$"
+)
+
+
+def is_hardware(fact: str) -> bool:
+    """Whether a fact follows from the machine: nobody changes a GPU model to see whether crashes stop."""
+    return _HARDWARE.search(fact) is not None
 
 
 def rank(fact: str) -> int:

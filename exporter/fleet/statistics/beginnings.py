@@ -54,10 +54,12 @@ def beginnings(prepared: Prepared) -> tuple[Beginning, ...]:
         point = _change_point(_elapsed(prepared, incidents.time[order]))
         if point is None or point.p * len(signatures) > LEVEL:
             continue
-        if changes is None:
-            changes = _changes(prepared.observed.facts)
         node, time = incidents.node[order], incidents.time[order]
         first, last = time[max(point.low - 1, 0)] if point.low else prepared.window.start, time[point.high]
+        if last - first > DAYS_BEFORE * DAY:
+            continue  # so long an interval says neither when it began nor what had changed before
+        if changes is None:
+            changes = _changes(prepared.observed.facts)
         out.append(
             Beginning(
                 signature=prepared.name(signature), first=float(first), last=float(last), crashes_before=point.at,

@@ -11,7 +11,7 @@ import numpy as np
 from exporter.core.text.phrases import counted
 from exporter.fleet.observations import NOTES, UNKNOWN, Ints, Observed, Window
 from exporter.fleet.statistics import power, screen
-from exporter.fleet.statistics.associations import Association
+from exporter.fleet.statistics.associations import Association, is_hardware
 from exporter.fleet.statistics.beginnings import beginnings
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, too_few_sources
 from exporter.fleet.statistics.continuous import is_threshold
@@ -22,6 +22,7 @@ from exporter.fleet.statistics.findings import (
     Detectable,
     FactValue,
     Finding,
+    IncidentRates,
     WorkloadShare,
 )
 from exporter.fleet.statistics.node_lists import nodes_at_risk, outlier_nodes
@@ -133,6 +134,13 @@ def _score(association: Association, prior: Prior) -> float:
     return 1 / max(prior.quantile(1 - ORDER_QUANTILE, observed, expected), 1e-9)
 
 
+def _disagreement(rates: IncidentRates | None, ratio: Ratio) -> list[str]:
+    """Why the intervals of crashed nodes and of all crashes have nothing in common, if so."""
+    if rates is None or (rates.ratio.low <= ratio.high and ratio.low <= rates.ratio.high):
+        return []
+    return ["nodes that crash again and again move the rate of all crashes away from that of crashed nodes"]
+
+
 def _finding(prepared: Prepared, signature: int, association: Association, prior: Prior) -> Finding:
     design, units = prepared.design, prepared.units_of(signature)
     counts = association.cells.counts()
@@ -147,6 +155,8 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
     workload = workload_shares(
         prepared, units, association.direction, strata=strata, column=association.column, fact=chosen.fact
     )
+    rates = incident_rates(prepared, signature, strata=strata, column=association.column)
+    against = [*_against(prepared, association, units, nodes_with, ratio), *_of_one_workload(workload)]
     return Finding(
         signature=prepared.name(signature),
         direction=association.direction,
@@ -162,14 +172,14 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
         p_value=association.p,
         q_value=association.q,
         status="candidate",
-        counter_evidence=(*_against(prepared, association, units, nodes_with, ratio), *_of_one_workload(workload)),
+        counter_evidence=(*against, *_disagreement(rates, ratio)),
         examples=tuple(str(i) for i in units.incidents.id[with_][:EXAMPLES] if i),
         tie_breakers=_tie_breakers(prepared, association, units.incidents.node),
         score=_score(association, prior),
         workload=workload,
-        adjusted_for=prepared.adjusted_for(level),
+        adjusted_for=(*prepared.adjusted_for(level), *(str(prepared.fact(v)) for v in association.within)),
         next_step=_next_step(prepared, association, len(nodes_with), int(counts.observed[0]), ratio),
-        rates=incident_rates(prepared, signature, strata=strata, column=association.column),
+        rates=rates,
         trend=trend(prepared, units, chosen, strata=strata) if is_threshold(chosen.text) else (),
         level=prepared.level_of(signature),
         signatures=signature_parts(prepared, signature, association),
@@ -177,10 +187,9 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
 
 
 def _facts(prepared: Prepared, association: Association) -> tuple[FactValue, ...]:
-    """The facts of an explanation, other thresholds of the same fact aside."""
+    """The facts of an explanation, without other values of the same fact: a node has only one of them."""
     lead = prepared.fact(association.value)
-    others = [prepared.fact(v) for v in association.others]
-    return (lead, *(o for o in others if not (is_threshold(o.value) and o.fact == lead.fact)))
+    return (lead, *(other for other in map(prepared.fact, association.others) if other.fact != lead.fact))
 
 
 def _one_per_trend(findings: Sequence[Finding]) -> list[Finding]:
@@ -203,13 +212,17 @@ def _without_surplus(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 def _next_step(prepared: Prepared, association: Association, nodes: int, observed: int, ratio: Ratio) -> str:
     """The experiment that decides about a finding of more crashes: how many nodes to change, and for how long."""
-    if association.direction == "fewer" or prepared.design.values[association.value].family == "location":
+    value = prepared.design.values[association.value]
+    if association.direction == "fewer" or value.family == "location" or is_hardware(value.fact):
         return ""
     trial = power.experiment(ratio.value, observed, nodes, prepared.window.hours)
     if trial is None:
         return ""
-    changed, days = trial
-    return f"change it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} will show whether it is the cause"
+    changed, days, most = trial
+    return (
+        f"change it on {changed:,} of the {nodes:,} nodes; if at most {counted(most, 'of them crashes', 'of them crash')} in "
+        f"{counted(days, 'day')}, it is the cause (by chance in one of 20 cases)"
+    )
 
 
 def _same(one: Finding, other: Finding) -> bool:

@@ -172,7 +172,8 @@ def _conditional_tests(
     """The tests of some values for more crashes, within the strata of what was found, and what they explain besides."""
     design = prepared.design
     screened: dict[int, _Screened] = {}
-    given = {s: [association.column for number, association in selected if number == s] for s in counts}
+    explaining = {s: [association for number, association in selected if number == s] for s in counts}
+    given = {s: [association.column for association in explaining[s]] for s in counts}
     for s, unconditional in counts.items():
         reported = [v for number, one in selected if number == s for v in (one.value, *one.others)]
         left = family & ~np.isin(np.arange(len(family)), reported)
@@ -191,7 +192,7 @@ def _conditional_tests(
     explained = [
         (s, association)
         for s in counts
-        for association in associations(design, {"more": strata.tested(s, screened[s])}, given[s])
+        for association in associations(design, {"more": strata.tested(s, screened[s])}, explaining[s])
     ]
     return screened, _gate(explained, tests)
 

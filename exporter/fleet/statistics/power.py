@@ -15,6 +15,7 @@ from scipy import stats
 from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Bools, Floats
 from exporter.fleet.statistics import screen
+from exporter.fleet.statistics.associations import MIN_EFFECT
 from exporter.fleet.statistics.discover import FDR, Discovery
 from exporter.fleet.statistics.findings import NotEnough
 from exporter.fleet.statistics.prepare import Prepared
@@ -52,29 +53,29 @@ def smallest_ratio(share: float, crashes: int, nodes: int, *, p_cut: float) -> f
     return float(ratios[enough[0]]) if len(enough) else float("inf")
 
 
-def crashes_that_decide(ratio: float) -> float:
-    """How many crashes must be due on nodes with a value so that taking it away decides: if the ratio is true, so few
-    remain in 4 of 5 cases that chance gives them in one of twenty.
+def crashes_that_decide(ratio: float) -> tuple[float, int]:
+    """How many crashes must be due on nodes with a value so that taking it away decides, and at most how many may then
+    remain: if the ratio is true, so few remain in 4 of 5 cases, and chance leaves so few in one of twenty.
     """
     for most in range(MAX_DECIDING):
         due = float(stats.chi2.isf(0.05, 2 * (most + 1)) / 2)  # of which chance leaves `most` in one of twenty cases
         if stats.poisson.cdf(most, due / ratio) >= POWER:
-            return due
-    return float("inf")
+            return due, most
+    return float("inf"), 0
 
 
-def experiment(ratio: float, observed: int, nodes: int, hours: float) -> tuple[int, int] | None:
-    """On how many of the nodes to take a value away, and for how many days, to decide whether it makes them crash.
+def experiment(ratio: float, observed: int, nodes: int, hours: float) -> tuple[int, int, int] | None:
+    """On how many of the nodes to take a value away, for how many days, and the most crashes that decide for it.
 
     observed: crashes on the nodes that have the value, within so many hours. None if it would take too long.
     """
-    due = crashes_that_decide(ratio) if ratio > 1 else float("inf")
+    due, most = crashes_that_decide(ratio) if ratio > 1 else (float("inf"), 0)
     if not np.isfinite(due) or not observed:
         return None
     a_day = observed / max(nodes * hours / 24, 1e-9)  # crashes of one node
     changed = int(np.clip(np.ceil(due / (a_day * DECIDING_DAYS)), 1, max(nodes // 2, 1)))
     days = int(np.ceil(due / (a_day * changed)))
-    return (changed, days) if days <= MOST_DAYS else None
+    return (changed, days, most) if days <= MOST_DAYS else None
 
 
 USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that are reckoned with if there is no lead
@@ -132,20 +133,22 @@ def _not_enough(
     prepared: Prepared, signature: int, lead: _Lead | None, *, p_cut: float, values: int
 ) -> NotEnough | None:
     crashes, nodes = len(prepared.units[signature]), prepared.design.nodes
-    share, ratio = USUAL_SHARE, USUAL_RATIO
+    share, ratio, odds = USUAL_SHARE, USUAL_RATIO, USUAL_RATIO
     if lead is not None:
         share = lead.expected / lead.crashes
         odds = lead.observed * (lead.crashes - lead.expected)
         odds /= max((lead.crashes - lead.observed) * lead.expected, 1e-9)
-        ratio = float(np.clip(odds, 1.5, MOST_RATIO))
-    least_crashes = needed(share, ratio, p_cut=p_cut)
-    if lead is None and crashes >= least_crashes:
+        ratio = float(np.clip(odds, MIN_EFFECT, MOST_RATIO))
+    least = max(needed(share, ratio, p_cut=p_cut), screen.MIN_CRASHES)
+    if lead is None and crashes >= least:
         return None  # enough crashes to find such an effect, and none was found
-    least = max(least_crashes, screen.MIN_CRASHES, crashes + 1)
-    message = (
-        f"needs {least:,} crashed nodes to show a crash {ratio:.2g} times as frequent on {_percent(share)} of the fleet"
-    )
-    if least > nodes:
+    effect = f"a crash {ratio:.2g} times as frequent on {_percent(share)} of the fleet"
+    message = f"needs {least:,} crashed nodes to show {effect}"
+    if lead is not None and odds < MIN_EFFECT:
+        message = f"the lead is {odds:.2g} times as frequent; findings begin at {MIN_EFFECT:g} times"
+    elif crashes >= least:
+        message = f"so many show {effect} in 4 of 5 cases; this one is no clearer than the best of chance"
+    elif least > nodes:
         message += f"; this fleet has {counted(nodes, 'node')}, so only a larger effect can be found"
     return NotEnough(
         signature=prepared.observed.signatures[signature], crashes=crashes, needed=least,

@@ -229,9 +229,8 @@ def _left_out(design: Design) -> list[Gap]:
     facts = sorted(design.left_out, key=lambda fact: (-design.left_out[fact], fact))
     named = ", ".join(f"{fact} ({design.left_out[fact]:,})" for fact in facts[:5])
     more = f" and {len(facts) - 5} more facts" if len(facts) > 5 else ""
-    message = (
-        f"values of fewer than {MIN_NODES} nodes, or beyond a fact's {MOST_VALUES} usual ones, are not tested: {named}{more}"
-    )
+    what = f"values of fewer than {MIN_NODES} nodes, or beyond a fact's {MOST_VALUES} usual ones"
+    message = f"{what}, are not tested: {named}{more}"
     return [Gap(kind="values_left_out", count=sum(design.left_out.values()), message=message)]
 
 

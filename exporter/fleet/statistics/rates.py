@@ -118,6 +118,10 @@ def reliability(prepared: Prepared) -> tuple[Reliability, ...]:
         total, count = float(hours[model == code].sum()), int(crashed[code + 1])
         name = "unknown" if code < 0 else facts.values[facts.names.index("gpu_model")][code]
         low, high = interval(count, total)
+        own = model == code
+        number = np.bincount(at[(at >= 0) & own[np.maximum(at, 0)]], minlength=len(model))[own]
+        node = np.unique(states.node[own], return_inverse=True)[1]
+        low, high = _between_nodes(np.bincount(node, number.astype(float)), np.bincount(node, hours[own]), low, high)
         out.append(
             Reliability(
                 gpu_model=name, hours=total, incidents=count, mtbf=total / count if count else np.inf, mtbf_low=low,
@@ -133,6 +137,21 @@ def interval(count: int, hours: float) -> tuple[float, float]:
     most = stats.chi2.isf(tail, 2 * count + 2) / 2
     least = stats.chi2.isf(1 - tail, 2 * count) / 2 if count else 0.0
     return float(hours / most), float(hours / least) if least else np.inf
+
+
+def _between_nodes(crashes: Floats, hours: Floats, low: float, high: float) -> tuple[float, float]:
+    """The interval of the mean hours between crashes, which differ from node to node; at least as wide as by chance alone.
+
+    crashes, hours: of each node. The variance is that of a ratio of two sums over nodes, as a bootstrap of nodes has it.
+    """
+    total, number = float(crashes.sum()), len(crashes)
+    if total < 2 or number < 2:
+        return low, high
+    rest = crashes - total / float(hours.sum()) * hours
+    spread = float(np.sqrt((rest**2).sum() * number / (number - 1))) / total
+    reach = float(np.exp(stats.t.isf((1 - LEVEL) / 2, number - 1) * spread))
+    mean = float(hours.sum()) / total
+    return min(low, mean / reach), max(high, mean * reach)
 
 
 def _gpus(prepared: Prepared) -> Floats:

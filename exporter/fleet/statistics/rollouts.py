@@ -1,6 +1,6 @@
 """Rollouts: did a signature become more, or less, frequent on the nodes where a fact changed to a new value?
 
-A staggered difference-in-differences, pooled by the new value (Callaway and Sant'Anna 2021), for first crashes: at each
+A stratified comparison of risk sets, pooled by the new value, with what was different before the change as an offset: at each
 crash, the nodes that have changed are compared with those of their stratum that have not changed yet. A node leaves both
 sides at its first crash, so a change that a crash brings cannot look like a cure. What cannot be judged is said: changes
 that follow crashes (repairs), nodes that differed before they changed, no nodes left to compare with.
@@ -377,8 +377,8 @@ def _next_step(prepared: Prepared, effect: RolloutEffect) -> str:
     trial = power.experiment(effect.ratio.value, effect.observed, nodes, changed_for)
     if trial is None:
         return ""
-    changed, days = trial
+    changed, days, most = trial
     return (
-        f"undo it on {changed:,} of the {nodes:,} nodes; {counted(days, 'day')} will show whether it is the cause. "
-        "Until then, hold the rollout"
+        f"undo it on {changed:,} of the {nodes:,} nodes; if at most {counted(most, 'of them crashes', 'of them crash')} in "
+        f"{counted(days, 'day')}, it is the cause (by chance in one of 20 cases). Until then, hold the rollout"
     )
