@@ -112,3 +112,16 @@ def test_values_of_too_few_nodes_are_named_as_left_out() -> None:
     assert (gap.kind, gap.count) == ("values_left_out", 90)
     assert "checksum (90)" in gap.message
     assert found.complete
+
+
+def test_where_nodes_crash_weekly_all_crashes_count() -> None:
+    first, second = STORIES["48 nodes that crash weekly, 4 times on 12"].weeks(100)
+    finding = first.findings[0]
+
+    assert (finding.facts[0].fact, finding.counts, finding.rates) == ("cooling", "crashes", None)
+    assert finding.ratio.low < 4 < finding.ratio.high
+    assert second.findings[0].status == "confirmed"
+
+
+def test_nodes_that_differ_among_themselves_are_no_finding() -> None:
+    assert STORIES["48 nodes that crash weekly"].verdict(100).false == ()

@@ -122,11 +122,12 @@ def _finding(number: int, f: Finding, paint: _Paint) -> str:
     lines = _wrap(f"{number}. {sentence}", "", "   ")
     lines[0] = paint("1", lines[0])
     row = _row
+    what = "crashed nodes" if f.counts == "nodes" else "crashes"
     expected_from = "nodes not changed yet" if f.rollout else "its share of the exposure"
     lines += row("status", paint("32" if f.status == "confirmed" else "33", f.status) + _why(f))
     lines += row(
         "seen",
-        f"{f.observed} of {f.crashes} crashed nodes had it, {expected_count(f.expected)} expected from {expected_from} "
+        f"{f.observed:,} of {f.crashes:,} {what} had it, {expected_count(f.expected)} expected from {expected_from} "
         f"(false discovery rate {_small(f.q_value)})",
     )
     if f.rates and f.rates.incidents_with + f.rates.incidents_without >= REPEATED * f.crashes:

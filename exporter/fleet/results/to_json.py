@@ -65,7 +65,16 @@ def _finding(f: Finding) -> dict[str, Any]:
         "level": f.level,
         "signatures": [_part(part) for part in f.signatures],
         **_fields(
-            f, "direction", "facts", "together_with", "observed", "expected", "crashes", "nodes_with", "nodes_without"
+            f,
+            "direction",
+            "facts",
+            "together_with",
+            "observed",
+            "expected",
+            "crashes",
+            "counts",
+            "nodes_with",
+            "nodes_without",
         ),
         **_ratio("rate_ratio", f.ratio),
         **_fields(f, "p_value", "q_value", "score", "status"),

@@ -39,7 +39,7 @@ _RATIO = {"rate_ratio": _NUMBER, "rate_ratio_low": _NUMBER, "rate_ratio_high": _
 _FINDING = _object(
     kind={"enum": ["fact", "rollout"]}, signature=_TEXT, level=_TEXT, direction={"enum": list(get_args(Direction))},
     facts=_list(_FACT), together_with={"anyOf": [_FACT, {"type": "null"}]}, observed=_INTEGER, expected=_NUMBER,
-    crashes=_INTEGER, nodes_with=_INTEGER, nodes_without=_INTEGER, **_RATIO, p_value=_NUMBER, q_value=_NUMBER,
+    crashes=_INTEGER, counts=_TEXT, nodes_with=_INTEGER, nodes_without=_INTEGER, **_RATIO, p_value=_NUMBER, q_value=_NUMBER,
     status={"enum": list(get_args(Status))}, next_step={"type": ["string", "null"]},
     first_seen={"anyOf": [_SPAN, {"type": "null"}]}, counter_evidence=_list(_TEXT), examples=_list(_TEXT),
     tie_breakers=_list(_TEXT),

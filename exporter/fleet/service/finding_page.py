@@ -122,7 +122,9 @@ def _interval(name: str, finding: Mapping[str, Any], key: str) -> Interval:
 
 
 def _how_sure(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
-    rows: list[tuple[Any, Any]] = [("Crashed nodes with it", crashes_with(finding))]
+    rows: list[tuple[Any, Any]] = [
+        (f"Crash{'ed nodes' if finding.get('counts') != 'crashes' else 'es'} with it", crashes_with(finding))
+    ]
     if "nodes_with" in finding:
         rows.append(("Nodes with it, without it", f"{count(finding['nodes_with'])}, {count(finding['nodes_without'])}"))
     if rates := finding.get("incident_rates"):

@@ -130,7 +130,8 @@ def _association(
         value=lead, others=others, partner=None, direction=direction, column=column, cells=own,
         p=own.p_value(direction), q=float(tested.q[value]),
     )  # fmt: skip
-    return _with_partner(design, tested, single, strata) if direction == "more" else single
+    pairs = direction == "more" and not tested.units.repeated  # whose screen does not allow for nodes that differ
+    return _with_partner(design, tested, single, strata) if pairs else single
 
 
 def _representative_of_group(design: Design, tested: Tested, value: int, others: Sequence[int]) -> int:

@@ -149,6 +149,6 @@ def column_of(prepared: Prepared, fact: FactValue) -> Bools | None:
 
 def _racks(prepared: Prepared, node: Ints) -> Ints:
     rack = racks(prepared.observed.facts, len(prepared.observed.nodes))
-    if rack is None:
+    if rack is None or len(np.unique(rack[rack >= 0])) < MIN_DISTINCT:
         return np.zeros(0, dtype=np.int64)
     return np.asarray(rack[node][rack[node] >= 0])

@@ -155,7 +155,9 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
     workload = workload_shares(
         prepared, units, association.direction, strata=strata, column=association.column, fact=chosen.fact
     )
-    rates = incident_rates(prepared, signature, strata=strata, column=association.column)
+    rates = (
+        incident_rates(prepared, signature, strata=strata, column=association.column) if not units.repeated else None
+    )
     against = [*_against(prepared, association, units, nodes_with, ratio), *_of_one_workload(workload)]
     return Finding(
         signature=prepared.name(signature),
@@ -180,6 +182,7 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
         adjusted_for=(*prepared.adjusted_for(level), *(str(prepared.fact(v)) for v in association.within)),
         next_step=_next_step(prepared, association, len(nodes_with), int(counts.observed[0]), ratio),
         rates=rates,
+        counts="crashes" if units.repeated else "nodes",
         trend=trend(prepared, units, chosen, strata=strata) if is_threshold(chosen.text) else (),
         level=prepared.level_of(signature),
         signatures=signature_parts(prepared, signature, association),
@@ -236,10 +239,10 @@ def _against(
 ) -> list[str]:
     """What speaks against a finding, or for taking it with care."""
     with_ = association.column[units.state]
-    rest = len(nodes_with) - int(with_.sum())
+    rest = len(nodes_with) - len(np.unique(units.incidents.node[with_]))
     out = [MISSING] if prepared.design.values[association.value].text == UNKNOWN else []
     out += [f"{rest} of {len(nodes_with)} nodes with it have not had this crash"] if rest else []
-    if outside := int((~with_).sum()):
+    if outside := len(np.unique(units.incidents.node[~with_])):
         out.append(f"{counted(outside, 'node')} crashed without it")
     hit = units.incidents.take(with_ if association.direction == "more" else ~with_)
     out += too_few_sources(prepared, hit)

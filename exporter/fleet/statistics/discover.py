@@ -62,8 +62,8 @@ def discover(prepared: Prepared) -> Discovery:
     location = np.array([value.family == "location" for value in design.values], dtype=bool)
     coarse = design.level > ALL_ALIKE
     representative = _representatives(distinct(design), location)
-    units = {**prepared.units, **prepared.pooled}
-    enough = [s for s in sorted(units) if len(units[s]) >= screen.MIN_CRASHES]
+    numbers = sorted({*prepared.units, *prepared.pooled})
+    enough = [s for s in numbers if len(prepared.units_of(s)) >= screen.MIN_CRASHES]
     counts = {s: strata.count(s) for s in enough}
     p_cut, p_cut_of_locations = (_bonferroni(family & representative, len(enough)) for family in (~location, location))
     more: dict[int, _Screened] = {}

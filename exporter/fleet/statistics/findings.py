@@ -97,7 +97,8 @@ class Finding:
     of signatures (`level`), which `signature` then names and `signatures` lists.
 
     `facts` are indistinguishable, the most likely first; `together_with` is the other member of a pair.
-    `observed` and `expected` count distinct origin nodes in the strata that tell something.
+    `observed` and `expected` count distinct origin nodes in the strata that tell something; all origins where the median node
+    crashed twice or more (`counts`).
     """
 
     signature: str
@@ -124,6 +125,7 @@ class Finding:
     trend: tuple[TrendPart, ...] = ()
     workload: tuple[WorkloadShare, ...] = ()
     rollout: RolloutEffect | None = None
+    counts: Literal["nodes", "crashes"] = "nodes"
     first_seen: Window | None = None
     confirmation: Confirmation | None = None
     level: Literal["signature"] | GroupLevel = "signature"

@@ -40,6 +40,7 @@ from exporter.fleet.statistics.origins import first_of_nodes, neighbourhoods, or
 from exporter.fleet.statistics.screen import Units
 
 ALL_CRASHES = "all crashes"
+OFTEN = 2  # crashes of the median node, from which on all crashes count and not only first ones
 MIN_SIGNATURES = 3  # of a group: two findings are read as easily
 LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
@@ -48,8 +49,8 @@ LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 class Prepared:
     """One window of a fleet, ready to be tested.
 
-    `units` is by signature number. Groups of signatures are numbered after the signatures; `members` are their
-    signatures, `pooled` their units.
+    `units` is by signature number; `repeated` has those, groups too, of which the median node crashed twice or more. Groups of
+    signatures are numbered after the signatures; `members` are their signatures, `pooled` their units.
     """
 
     observed: Observed
@@ -60,6 +61,7 @@ class Prepared:
     incidents: Incidents  # of the window, once each
     origins: Incidents  # of these
     units: Mapping[int, Units]
+    repeated: Mapping[int, Units]
     groups: tuple[SignatureGroup, ...]
     members: Mapping[int, tuple[int, ...]]
     pooled: Mapping[int, Units]
@@ -99,12 +101,17 @@ class Prepared:
         return next((n for n in (*self.units, *self.pooled) if self.name(n) == name), None)
 
     def units_of(self, number: int) -> Units:
-        """The units of a signature or group."""
+        """The units of a signature or group: first crashes, or all where most nodes crash again and again."""
+        if number in self.repeated:
+            return self.repeated[number]
         return self.units[number] if number in self.units else self.pooled[number]
 
     def together(self, signatures: Collection[int]) -> Units:
         """The units of some signatures, taken as one."""
-        return _together(self.origins, self.design, self.watched, signatures)
+        rows = _placed(self.origins, self.design, signatures)
+        if _are_repeated(rows, self.design):
+            return screen.every_crash(rows, exposure.state_at(self.design.states, rows.node, rows.time), self.design)
+        return _first_crashes(rows, self.design, self.watched)
 
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
@@ -150,10 +157,17 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
-    pooled = {number: _together(origin_rows, design, watched, signatures) for number, signatures in members.items()}
+    rows_of = {number: _placed(origin_rows, design, own_signatures) for number, own_signatures in members.items()}
+    pooled = {number: _first_crashes(rows, design, watched) for number, rows in rows_of.items()}
+    rows_of |= {number: _placed(origin_rows, design, (number,)) for number in units}
+    repeated = {
+        number: screen.every_crash(rows, exposure.state_at(states, rows.node, rows.time), design)
+        for number, rows in rows_of.items()
+        if _are_repeated(rows, design)
+    }
     return Prepared(
         observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=origin_rows,
-        units=units, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
+        units=units, repeated=repeated, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
     )  # fmt: skip
 
 
@@ -167,10 +181,19 @@ def _most_frequent(origin_rows: Incidents, beats: Beats, window: Window) -> tupl
     return np.sort(first.time[first.signature == most]), len(watched)
 
 
-def _together(origin_rows: Incidents, design: Design, watched: WatchedHours, signatures: Collection[int]) -> Units:
-    """The units of several signatures as one: the first origin of each node."""
+def _placed(origin_rows: Incidents, design: Design, signatures: Collection[int]) -> Incidents:
+    """The origins of some signatures that meet a state."""
     rows = origin_rows.take(np.isin(origin_rows.signature, list(signatures)))
-    rows = rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
+    return rows.take(exposure.state_at(design.states, rows.node, rows.time) >= 0)
+
+
+def _are_repeated(rows: Incidents, design: Design) -> bool:
+    """Whether the median node crashed so often that first crashes say little of how often nodes crash."""
+    return len(rows.node) >= OFTEN * design.nodes and int((np.bincount(rows.node) >= OFTEN).sum()) > design.nodes / 2
+
+
+def _first_crashes(rows: Incidents, design: Design, watched: WatchedHours) -> Units:
+    """Origins of several signatures as one: the first of each node."""
     rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
     return screen.first_crash_units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
 

@@ -121,7 +121,8 @@ def reliability(prepared: Prepared) -> tuple[Reliability, ...]:
         own = model == code
         number = np.bincount(at[(at >= 0) & own[np.maximum(at, 0)]], minlength=len(model))[own]
         node = np.unique(states.node[own], return_inverse=True)[1]
-        low, high = _between_nodes(np.bincount(node, number.astype(float)), np.bincount(node, hours[own]), low, high)
+        by_node, watched = (np.asarray(np.bincount(node, of), dtype=float) for of in (number, hours[own]))
+        low, high = _between_nodes(by_node, watched, low, high)
         out.append(
             Reliability(
                 gpu_model=name, hours=total, incidents=count, mtbf=total / count if count else np.inf, mtbf_low=low,

@@ -33,6 +33,8 @@ class Units:
     `lost` are a node's hours from the part after its first crash on, by state and part: it is no longer at risk of a
     first one. The part of the crash itself counts in full: in a burst all crash at once, and those that did not do so
     would else be given hours that the others were denied.
+
+    Where most nodes crash again and again, `repeated` units are all origins, and nothing is lost.
     """
 
     incidents: Incidents
@@ -40,6 +42,7 @@ class Units:
     part: Ints
     lost_state: Ints
     lost: Floats
+    repeated: bool = False
 
     def __len__(self) -> int:
         return len(self.state)
@@ -90,6 +93,15 @@ def first_crash_units(first: Incidents, state: Ints, design: Design, watched: Wa
         begin, end = np.maximum(since, low), np.minimum(states.until[lost_state], high)
         lost[:, part] = watched.between(first.node[unit], begin, end)
     return Units(incidents=first, state=state, part=part_of, lost_state=lost_state, lost=lost)
+
+
+def every_crash(rows: Incidents, state: Ints, design: Design) -> Units:
+    """The units of one signature where most nodes crash again and again: all of its origins."""
+    states = design.states
+    return Units(
+        incidents=rows, state=state, part=states.bin_of(rows.time), lost_state=np.zeros(0, dtype=np.int64),
+        lost=np.zeros((0, len(states.edges) - 1)), repeated=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,8 +229,8 @@ def _ratio(above: Floats, below: Floats, otherwise: float = 1.0) -> Floats:
 class Cells:
     """Crashes and exposure in every cell, in all and with one value.
 
-    `inflation` is by how much the places of the fleet differ among themselves increases the variance of the comparison;
-    `clusters` is how many places that was learnt from.
+    `inflation` is how much more the comparison varies because places differ among themselves, and nodes that crash again and
+    again do; `clusters` is how many of them that was learnt from.
     """
 
     crashes: Floats
@@ -286,7 +298,8 @@ def cells(design: Design, units: Units, *, strata: Ints, column: Bools) -> Cells
         everyone=np.asarray(np.bincount(cell[use].ravel(), hours[use].ravel(), size), dtype=float),
         having=np.asarray(np.bincount(cell[using].ravel(), hours[using].ravel(), size), dtype=float),
     )
-    if not design.clusters or min(result.p_value("more"), result.p_value("fewer")) > CHANCE:
+    clusters_of = (*design.clusters, design.states.node) if units.repeated else design.clusters
+    if not clusters_of or min(result.p_value("more"), result.p_value("fewer")) > CHANCE:
         return result
     rate = np.where(result.open, _ratio(result.crashes, result.everyone, otherwise=0.0), 0.0)
     share = _ratio(result.having, result.everyone, otherwise=0.0)
@@ -295,7 +308,7 @@ def cells(design: Design, units: Units, *, strata: Ints, column: Bools) -> Cells
     variance = float((rate * result.everyone * share * (1 - share)).sum())
     state = units.state[inside][result.open[own]]
     inflation, clusters = 1.0, 0
-    for of_state in design.clusters:
+    for of_state in clusters_of:
         own_inflation, number = _inflation(of_state, use, column, state, due.sum(axis=1), off, variance)
         if own_inflation > inflation:
             inflation, clusters = own_inflation, number
