@@ -107,9 +107,9 @@ def others(fleets: int) -> Iterator[str]:
         found = [correlate(f.observed, f.window) for f in (saturated(s, 1.0, planted=planted) for s in range(fleets))]
         yield _row(name, said, sum(bool(each.findings) for each in found), fleets)
         if planted:
-            rates = [f.rates for each in found for f in each.findings[:1]]
-            holds = sum(r is not None and r.ratio.low < 5 < r.ratio.high for r in rates)
-            yield _row(name, "interval of all crashes holds 5", holds, len(rates))
+            ratios = [f.rates.ratio if f.rates else f.ratio for each in found for f in each.findings[:1]]
+            holds = sum(ratio.low < 5 < ratio.high for ratio in ratios)
+            yield _row(name, "interval of all crashes holds 5", holds, len(ratios))
     for planted, name in ((True, "3 crashes on ten of 3,000 nodes"), (False, "3 crashes on any of 3,000 nodes")):
         leads = [correlate(rare(seed, planted=planted), WEEK).not_enough_data[0].lead for seed in range(fleets)]
         yield _row(name, "lead", sum(each is not None for each in leads), fleets)

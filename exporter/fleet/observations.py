@@ -100,6 +100,14 @@ class SignatureGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Boots:
+    """When nodes booted."""
+
+    node: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    time: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """All observations of a fleet over some time, and the gaps in them."""
 
@@ -111,6 +119,7 @@ class Observed:
     vendors: Mapping[str, str] = field(default_factory=dict)  # of signatures
     groups: tuple[SignatureGroup, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    boots: Boots = field(default_factory=Boots)
     workload_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of user, job and `Incidents.workload`
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from exporter.core.decoding.jobs import party
-from exporter.fleet.observations import Beats, Bools, FactRows, Floats, Incidents, Ints, Observed, Texts, Window
+from exporter.fleet.observations import Beats, Bools, Boots, FactRows, Floats, Incidents, Ints, Observed, Texts, Window
 from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation, Finding
 
@@ -127,6 +127,10 @@ class Draft:
                 user=user[order] if self.users_known else np.full(len(order), -1, dtype=np.int64),
                 id=np.array([f"i{i}" for i in range(len(order))], dtype=object),
                 gpu=np.full(len(order), "", dtype=object),
+            ),
+            boots=Boots(
+                node=np.concatenate([np.zeros(0, dtype=np.int64), *(at for at, _ in self.boots)]),
+                time=np.concatenate([np.zeros(0), *(when for _, when in self.boots)]),
             ),
             workload_names={"job": tuple(map(str, parties))},
         )  # fmt: skip
@@ -320,7 +324,7 @@ def _reboot_cures(seed: int) -> Draft:
     moved = np.full(new.nodes, np.inf)
     moved[chosen] = START + (2 + new.rng.integers(0, 3, len(chosen)) + new.rng.uniform(0, 0.2, len(chosen))) * DAY
     new.changes.append(("kernel_version", "6.12", chosen, moved[chosen]))
-    new.boots.append((chosen, moved[chosen]))
+    new.boots.append((chosen, moved[chosen] - 300))
     booted = START - new.rng.uniform(5, 40, new.nodes) * DAY
     for day in range(new.days):
         at = START + day * DAY + new.rng.uniform(0, 1, new.nodes) * DAY

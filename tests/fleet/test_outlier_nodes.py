@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.fleet.observations import Incidents
+from exporter.fleet.observations import Incidents, Window
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.findings import FactValue
 from exporter.fleet.statistics.rates import interval
 
-from .small import WEEK, fleet
+from .small import DAY, START, WEEK, fleet
 
 pytestmark = pytest.mark.heavy
 
@@ -21,7 +21,7 @@ FLEET = [(f"n{i:03}", 0, {"color": str(i % 2), "gpu_count": "8"}) for i in range
 
 def usual(every: int = 20) -> list[tuple[str, float, str, str | None]]:
     """One crash on every twentieth node."""
-    return [(f"n{i:03}", (i % 7) + 0.5, "x", f"u{i}") for i in range(0, 200, every)]
+    return [(f"n{i:03}", (i % 7) + 0.5 + i / 1000, "x", f"u{i}") for i in range(0, 200, every)]
 
 
 def with_gpu(incidents: Incidents, gpu: str) -> Incidents:
@@ -54,7 +54,7 @@ def test_a_lemon_gpu_is_followed_to_its_next_node() -> None:
     slot = "gpu_serial.0000:c1:00.0"
     facts = [(n, d, {**known, slot: f"S{n}"}) for n, d, known in FLEET]
     facts += [("n007", 3, {**FLEET[7][2], slot: "new"}), ("n150", 3, {**FLEET[150][2], slot: "Sn007"})]
-    rows = [("n007", 0.5, "x", "a"), ("n007", 1.5, "x", "b"), ("n150", 4.5, "x", "c"), ("n150", 5.5, "x", "d")]
+    rows = [("n007", 0.6, "x", "a"), ("n007", 1.6, "x", "b"), ("n150", 4.5, "x", "c"), ("n150", 5.5, "x", "d")]
     observed = fleet(facts, [*usual(25), *rows])
     observed = replace(observed, incidents=with_gpu(observed.incidents, "0000:c1:00.0"))
     gpus = [each for each in correlate(observed, WEEK).outlier_nodes if each.kind == "gpu"]
@@ -66,7 +66,7 @@ def test_a_lemon_gpu_is_followed_to_its_next_node() -> None:
 
 def test_nodes_under_a_finding_that_have_not_crashed_are_exposed_with_the_crashes_to_expect() -> None:
     facts = [(f"n{i:03}", 0, {"color": "red" if i % 5 == 0 else "blue"}) for i in range(400)]
-    incidents = [(f"n{i:03}", (i % 7) + 0.3, "x", str(i)) for i in range(0, 200, 5)]
+    incidents = [(f"n{i:03}", (i % 7) + 0.3 + i / 1000, "x", str(i)) for i in range(0, 200, 5)]
     found = correlate(fleet(facts, incidents), WEEK)
 
     assert str(found.findings[0].facts[0]) == "color=red"
@@ -81,7 +81,7 @@ def test_a_week_under_a_rollout_is_expected_to_be_as_the_days_since_it() -> None
         for i in range(400)
         for day, color in ((0, "blue"), (21, "red"))[: 1 + (i % 5 == 0)]
     ]
-    incidents = [(f"n{i:03}", 21 + (i % 7) + 0.3, "x", str(i)) for i in range(0, 200, 5)]
+    incidents = [(f"n{i:03}", 21 + (i % 7) + 0.3 + i / 1000, "x", str(i)) for i in range(0, 200, 5)]
     window = replace(WEEK, end=WEEK.start + 28 * 86400)
     found = correlate(fleet(facts, incidents, days=28), window)
 
@@ -147,3 +147,24 @@ def test_reliability_counts_gpu_hours() -> None:
 
 def test_facts_print_as_people_write_them() -> None:
     assert str(FactValue(fact="rocm_version", value="6.3.*")) == "rocm_version=6.3.*"
+
+
+def test_a_node_that_is_bad_in_a_week_is_bad_in_the_month_that_holds_it() -> None:
+    facts = [(f"n{i:03}", 0.0, {"os": "1"}) for i in range(400)]
+    rng = np.random.default_rng(3)
+    usual = [(f"n{i:03}", rng.uniform(0, 28), "crash", f"u{i}") for i in rng.integers(8, 400, 300).tolist()]
+    bad = [("n007", 12.1 + i * 0.9, "crash", f"b{i}") for i in range(6)]
+    month = Window(start=START, end=START + 28 * DAY)
+
+    (found,) = correlate(fleet(facts, [*usual, *bad], days=28), month).outlier_nodes
+    assert (found.name, found.incidents, found.jobs, found.within_days) == ("n007", 6, 6, 7)
+
+
+def test_the_card_that_has_a_bad_nodes_crashes_is_named() -> None:
+    facts = [(f"n{i:03}", 0.0, {"os": "1"}) for i in range(100)]
+    observed = fleet(facts, [*((f"n{i:03}", 1.0 + i / 50, "x", f"u{i}") for i in range(0, 100, 4)),
+                             *(("n001", 0.5 + i / 2, "x", f"b{i}") for i in range(9))])  # fmt: skip
+    gpu = np.where(observed.incidents.node == 1, "0000:c1:00.0", "").astype(object)
+    found = correlate(replace(observed, incidents=replace(observed.incidents, gpu=gpu)), WEEK).outlier_nodes
+
+    assert [(bad.name, bad.gpu) for bad in found] == [("n001", "0000:c1:00.0")]

@@ -25,6 +25,7 @@ from exporter.fleet.history.store import EXPORTED
 from exporter.fleet.observations import (
     NOT_KNOWN,
     Beats,
+    Boots,
     FactRows,
     Floats,
     Gap,
@@ -184,6 +185,11 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         {_DAY if are_many else ""}) JOIN numbered USING (node) ORDER BY number, time""",
         span,
     ).fetchnumpy()
+    boots = db.execute(
+        """SELECT number, time FROM boots JOIN numbered USING (node) WHERE time >= $start AND time < $end
+        ORDER BY number, time""",
+        span,
+    ).fetchnumpy()
     facts, left_out = rows_of_facts(_fact_rows(db, len(nodes), end))
     signatures, signature = _numbered([row[2] for row in rows])
     jobs, job = _numbered([row[3] and party(row[3]) for row in rows])
@@ -209,6 +215,7 @@ def _observed(db: duckdb.DuckDBPyConnection, start: float, end: float, gaps: Seq
         ),
         vendors={row[2]: row[7] for row in rows if row[7]},
         gaps=(*gaps, *left_out), workload_names=names,
+        boots=Boots(node=np.asarray(boots["number"], dtype=np.int64), time=_floats(boots["time"])),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ ROLLOUT_VERDICTS = {  # how the correlator judged a rollout
     "tested": "compared with nodes not changed yet",
     "follows_crashes": "not judged: the changes follow crashes (repairs)",
     "no_controls": "not judged: no nodes to compare with",
+    "rebooted": "not judged: the nodes rebooted at the change, which may be the cure",
 }
 
 

@@ -253,6 +253,8 @@ def _verdict(r: Rollout, findings: tuple[int, ...]) -> str:
         )
     if r.verdict == "no_controls":
         return "not judged, no control group: too few nodes stayed unchanged to compare with"
+    if r.verdict == "rebooted" and not findings:
+        return f"crashes became fewer, not judged: {r.rebooted:,} of the nodes rebooted at the change, which may be the cure"
     effect = f"see finding {', '.join(map(str, findings))}" if findings else "no effect found"
     return f"{effect}; compared with nodes not changed yet, {counted(r.controls, 'node')} never changed"
 
@@ -296,10 +298,12 @@ def _exposed(rows: list[NodesAtRisk]) -> str:
 
 
 def _outlier_node(bad: OutlierNode) -> str:
-    where = f"GPU {bad.name} (now in {bad.node})" if bad.kind == "gpu" else bad.name
+    card = f" (GPU {bad.gpu})" if bad.gpu else ""
+    where = f"GPU {bad.name} (now in {bad.node})" if bad.kind == "gpu" else bad.name + card
+    within = f" in {bad.within_days} days" if bad.within_days else ""
     return (
         f"{where}: {counted(bad.incidents, 'crash', 'crashes')} of {counted(bad.jobs, 'job')} on "
-        f"{counted(bad.days, 'day')} where {written(bad.expected)} are usual; {sure(bad.probability)}; "
+        f"{counted(bad.days, 'day')} where {written(bad.expected)} are usual{within}; {sure(bad.probability)}; "
         f"{', '.join(bad.signatures[:3])}"
     )
 

@@ -42,7 +42,18 @@ def to_json(correlation: Correlation, lost: Mapping[str, Any] | None = None) -> 
         "detectable": _detectable(c.detectable),
         "lemons": [
             _fields(
-                outlier, "kind", "name", "node", "incidents", "jobs", "days", "expected", "probability", "signatures"
+                outlier,
+                "kind",
+                "name",
+                "node",
+                "incidents",
+                "jobs",
+                "days",
+                "expected",
+                "probability",
+                "signatures",
+                "within_days",
+                "gpu",
             )
             for outlier in c.outlier_nodes
         ],
@@ -142,7 +153,7 @@ def _rollout(rollout: Rollout) -> dict[str, Any]:
         **_fields(rollout, "facts", "before", "nodes", "controls"),
         "first": rfc3339(rollout.first),
         "last": rfc3339(rollout.last),
-        **_fields(rollout, "crashed_before", "crashed_before_expected"),
+        **_fields(rollout, "crashed_before", "crashed_before_expected", "rebooted"),
         "verdict": rollout.verdict or "tested",
     }
 

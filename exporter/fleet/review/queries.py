@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import duckdb
 import numpy as np
 
+from exporter.core.decoding.jobs import party
 from exporter.core.diagnosis.unknown_clusters import UnknownClusters
 from exporter.core.model import UNRECOGNISED
-from exporter.fleet.history.schema import NODES, ROOTS
+from exporter.fleet.history.schema import IS_ROOT, NODES, ROOTS, fact_pointer
 from exporter.fleet.history.watched import IN_WINDOW, SHARE
-from exporter.fleet.observations import NOT_KNOWN, Incidents, Window
+from exporter.fleet.observations import NOT_KNOWN, FactRows, Incidents, Window
 from exporter.fleet.review.lost_hours import LostHours
 from exporter.fleet.review.review_contents import Deaths, OverTime, SilentNode, Totals, UnrecognisedCrash
-from exporter.fleet.statistics.origins import origins
+from exporter.fleet.statistics.origins import RACKS, neighbourhoods, origins
 
 DAY = 86400.0
 SILENT_SECONDS = DAY  # without a heartbeat: longer than a reboot or a firmware update takes
@@ -180,15 +181,49 @@ def _origins(db: duckdb.DuckDBPyConnection, window: Window) -> int:
     ).fetchall()
     if not rows:
         return 0
-    numbers = [np.unique([row[i] for row in rows], return_inverse=True)[1] for i in (0, 2)]
-    jobs = {job: i for i, job in enumerate(sorted({row[3] for row in rows if row[3] is not None}))}
+    earlier = window.start - (window.end - window.start)  # the correlator sees the window before too
+    nodes = [
+        node
+        for (node,) in db.execute(
+            f"""SELECT node FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT}
+            UNION SELECT node FROM heartbeats WHERE time > $start AND time - hours * 3600 < $end
+            UNION SELECT node FROM facts WHERE time < $end ORDER BY node""",
+            {"start": earlier, "end": window.end},
+        ).fetchall()
+    ]
+    number = {node: i for i, node in enumerate(nodes)}
+    signature = np.unique([row[2] for row in rows], return_inverse=True)[1]
+    parties = [None if row[3] is None else party(row[3]) for row in rows]
+    jobs = {job: i for i, job in enumerate(sorted({job for job in parties if job is not None}))}
     empty = np.full(len(rows), NOT_KNOWN)
     incidents = Incidents(
-        node=numbers[0], time=np.array([row[1] for row in rows], dtype=float), signature=numbers[1],
-        job=np.array([NOT_KNOWN if row[3] is None else jobs[row[3]] for row in rows], dtype=np.int64), user=empty,
+        node=np.array([number[row[0]] for row in rows], dtype=np.int64), user=empty, signature=signature,
+        time=np.array([row[1] for row in rows], dtype=float),
+        job=np.array([NOT_KNOWN if job is None else jobs[job] for job in parties], dtype=np.int64),
         id=np.array([row[4] or "" for row in rows], dtype=object), gpu=np.full(len(rows), "", dtype=object),
     )  # fmt: skip
-    return len(origins(incidents).node)
+    return len(origins(incidents, neighbourhoods(nodes, _rack_facts(db, number, window.end))).node)
+
+
+def _rack_facts(db: duckdb.DuckDBPyConnection, number: Mapping[str, int], end: float) -> FactRows:
+    """The facts of nodes' racks, by the first name of a rack that any node has."""
+    rows: list[tuple[str, float, str]] = []
+    name = ""
+    for name in RACKS:
+        rows = db.execute(
+            """SELECT node, time, json_extract_string(facts, $fact) AS rack FROM facts
+            WHERE time < $end AND rack IS NOT NULL ORDER BY time""",
+            {"end": end, "fact": fact_pointer(name)},
+        ).fetchall()
+        if rows:
+            break
+    values, codes = np.unique([rack for *_, rack in rows], return_inverse=True)
+    return FactRows(
+        names=(name,) if rows else (), values=(tuple(map(str, values)),) if rows else (),
+        node=np.array([number[node] for node, *_ in rows], dtype=np.int64),
+        since=np.array([time for _, time, _ in rows], dtype=float),
+        codes=codes.astype(np.int32).reshape(len(rows), 1 if rows else 0),
+    )  # fmt: skip
 
 
 def _row(db: duckdb.DuckDBPyConnection, query: str, window: Window) -> Sequence[int]:

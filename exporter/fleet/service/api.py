@@ -59,7 +59,7 @@ _FIELDS: Mapping[str, Schema] = {
     "exposed": _list(_object(because=_TEXT, signature=_TEXT, count=_INTEGER, expected_7d=_NUMBER, nodes=_list(_TEXT))),
     "rollouts": _list(_object(
         facts=_list(_FACT), before={"type": ["string", "null"]}, nodes=_INTEGER, first=_TIME,
-        verdict={"enum": ["tested", "follows_crashes", "no_controls"]},
+        verdict={"enum": ["tested", "follows_crashes", "no_controls", "rebooted"]},
         findings=_list({"type": "integer", "description": "of this place in findings; the first is 1"}),
     )),
 }  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.fleet.observations import Bools, Floats, Ints
+from exporter.fleet.observations import UNKNOWN, Bools, Floats, Ints
 from exporter.fleet.statistics import screen
 from exporter.fleet.statistics.design import ALIKE, ALL_ALIKE, LEVELS, Design, overlap, refine
 from exporter.fleet.statistics.findings import Direction
@@ -162,7 +162,12 @@ def _indistinguishable(
     members = [v for v in order if shares[v] > ALIKE]
     rivals = [v for v in order if shares[v] <= ALIKE and p[v] <= AGAIN and _strong(counts, v, direction)]
     for rival in rivals[:COMPARED]:
-        within = screen.cells(design, tested.units, strata=refined_by(strata, [design.column(rival)]), column=column)
+        # A fact may be hidden where it hurts: nodes on which it is not known may have the value, if they crash as it does.
+        hidden = design.find(design.values[rival].fact, UNKNOWN)
+        rivals_own = design.column(rival)
+        if hidden is not None and p[hidden] <= AGAIN:
+            rivals_own |= design.column(hidden)
+        within = screen.cells(design, tested.units, strata=refined_by(strata, [rivals_own]), column=column)
         if within.p_value(direction) > APART:
             members.append(rival)
     return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))

@@ -30,7 +30,7 @@ from exporter.fleet.statistics.power import not_enough_data
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.rates import incident_rates, reliability, trend
 from exporter.fleet.statistics.ratio import Prior, Ratio, fit_mixture
-from exporter.fleet.statistics.rollouts import rollout_findings, rollouts
+from exporter.fleet.statistics.rollouts import came_with_boot, rollout_findings, rollouts
 from exporter.fleet.statistics.workload import workload_shares
 
 EXAMPLES = 5
@@ -62,6 +62,7 @@ def correlate(
     seen, effects = rollouts(prepared)
     from_rollouts = rollout_findings(prepared, effects)
     findings = [_finding(prepared, s, association, prior) for s, association in discovery.associations]
+    findings = [f for f in findings if f.direction == "more" or not came_with_boot(observed, f.facts[0])]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings.sort(key=lambda f: (f.p_value, -f.score))
     findings = _with_confirmations(prepared, _one_per_trend(findings), remembered)
@@ -158,7 +159,7 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
     rates = (
         incident_rates(prepared, signature, strata=strata, column=association.column) if not units.repeated else None
     )
-    against = [*_against(prepared, association, units, nodes_with, ratio), *_of_one_workload(workload)]
+    against = [*_against(prepared, signature, association, units, nodes_with, ratio), *_of_one_workload(workload)]
     return Finding(
         signature=prepared.name(signature),
         direction=association.direction,
@@ -223,7 +224,7 @@ def _next_step(prepared: Prepared, association: Association, nodes: int, observe
         return ""
     changed, days, most = trial
     return (
-        f"change it on {changed:,} of the {nodes:,} nodes; if at most {counted(most, 'of them crashes', 'of them crash')} in "
+        f"change it on {changed:,} of the {nodes:,} nodes; {power.at_most(most)} in "
         f"{counted(days, 'day')}, it is the cause (by chance in one of 20 cases)"
     )
 
@@ -235,11 +236,11 @@ def _same(one: Finding, other: Finding) -> bool:
 
 
 def _against(
-    prepared: Prepared, association: Association, units: screen.Units, nodes_with: Ints, ratio: Ratio
+    prepared: Prepared, number: int, association: Association, units: screen.Units, nodes_with: Ints, ratio: Ratio
 ) -> list[str]:
     """What speaks against a finding, or for taking it with care."""
     with_ = association.column[units.state]
-    rest = len(nodes_with) - len(np.unique(units.incidents.node[with_]))
+    rest = len(np.setdiff1d(nodes_with, prepared.crashed_nodes(number)))
     out = [MISSING] if prepared.design.values[association.value].text == UNKNOWN else []
     out += [f"{rest} of {len(nodes_with)} nodes with it have not had this crash"] if rest else []
     if outside := len(np.unique(units.incidents.node[~with_])):

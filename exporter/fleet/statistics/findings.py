@@ -175,6 +175,8 @@ class OutlierNode:
     expected: float
     probability: float  # that its rate is more than five times the usual one
     signatures: tuple[str, ...]
+    within_days: int = 0  # days that the numbers are of, if the node is bad in these and not in the whole window
+    gpu: str = ""  # of a node: the GPU that has nearly all of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,8 +207,9 @@ class Reliability:
 class Rollout:
     """A value that nodes took on within the window. `facts` changed together; `controls` are nodes that did not change.
 
-    `crashed_before` is the share of the nodes that had crashed within two weeks before, and what chance gives. `verdict`:
-    empty if it could be tested, else follows_crashes or no_controls.
+    `crashed_before` is the share of the nodes that had crashed within two weeks before, and what chance gives. `rebooted` nodes
+    booted at the change. `verdict`: empty if it could be tested, else follows_crashes, no_controls or rebooted: crashes became
+    fewer, and nearly all nodes rebooted, which may be what cured them.
     """
 
     facts: tuple[FactValue, ...]
@@ -218,6 +221,7 @@ class Rollout:
     crashed_before: float
     crashed_before_expected: float
     verdict: str
+    rebooted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 Outliers are nodes, and GPUs by serial number, that crash far more often than similar ones, whatever their facts.
 
-Rates of a GPU model's nodes come from a Gamma, fitted to the counts; an outlier is one whose own posterior lies above
-five times the usual rate. Its crashes must come from several jobs and days: one job in a loop does not make an outlier.
+Rates of a GPU model's nodes come from a Gamma, fitted to the counts, but for a few bad nodes; an outlier's own posterior lies
+above five times the usual rate, in the whole window or in seven days of it. Its crashes must come from several jobs and
+days: one job in a loop does not make an outlier.
 
 Nodes at risk meet a finding, or a cause of the catalogue, and have not crashed yet.
 """
@@ -15,19 +16,23 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
-from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints
+from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints, Texts
 from exporter.fleet.statistics.confirm import column_of
 from exporter.fleet.statistics.design import SERIAL
 from exporter.fleet.statistics.exposure import DAY, keys
 from exporter.fleet.statistics.findings import Finding, NodesAtRisk, OutlierNode
 from exporter.fleet.statistics.prepare import Prepared
-from exporter.fleet.statistics.ratio import fit_gamma
+from exporter.fleet.statistics.ratio import fit_gamma, marginal
 
 TIMES = 5.0  # the usual rate
 SURE = 0.9  # the posterior probability from which on it is listed
 MIN_JOBS, MIN_DAYS = 2, 2
+RARE = 1e-3  # of the nodes are bad before anything is known of them; Meta found 1.2% (arXiv:2410.21680)
+BAD = np.geomspace(TIMES, 100 * TIMES, 40)  # times as often as usual that these crash
+SPAN = 7  # days in which a node may be bad that is not bad in the whole of a longer window
+ONE_CARD = 0.8  # of a node's crashes on one GPU, from which on it is named
 MIN_LIKE = 10  # nodes of one GPU model, below which there is no "usual"
 
 
@@ -95,6 +100,7 @@ def _outliers(
     # One fault may show several signatures: of one job on one day, all are one event.
     event = np.unique(np.stack([owner, day, job]), axis=1) if len(owner) else np.zeros((3, 0), dtype=np.int64)
     counts = np.bincount(event[0], minlength=len(names)).astype(float)
+    spans = prepared.window.hours / 24 / SPAN
     out = []
     for kind_of_gpu in np.unique(model):
         like = np.flatnonzero((model == kind_of_gpu) & (hours > 0))
@@ -106,22 +112,52 @@ def _outliers(
         usual = max(counts[calm].sum() / hours[calm].sum(), 0.1 * usual)
         shape, rate = fit_gamma(counts[like], hours[like] * usual)
         suspects = like[counts[like] >= max(MIN_JOBS, MIN_DAYS)]
-        above = stats.gamma.sf(TIMES, shape + counts[suspects], scale=1 / (rate + hours[suspects] * usual))
-        for suspect, probability in zip(suspects, above, strict=True):
-            own = event[:, event[0] == suspect]
+        for suspect in suspects.tolist():
+            own, expected, within = event[:, event[0] == suspect], float(hours[suspect] * usual), 0
+            probability = _above(own.shape[1], expected, shape, rate)
+            if probability < SURE and spans > 1:
+                own = own[:, _worst_days(own[1])]
+                expected, within = expected / spans, SPAN
+                # As many spans are looked at, so each must be surer.
+                probability = 1 - (1 - _above(own.shape[1], expected, shape, rate)) * spans
             jobs, days = len(np.unique(own[2])), len(np.unique(own[1]))
             if probability < SURE or jobs < MIN_JOBS or days < MIN_DAYS:
                 continue
-            rows = np.flatnonzero(owner == suspect)
+            rows = np.flatnonzero((owner == suspect) & np.isin(day, own[1]))
             kinds = [prepared.observed.signatures[s] for s in np.unique(incidents.signature[rows])]
             where = names[suspect] if kind == "node" else nodes[int(incidents.node[rows[-1]])]
             out.append(
                 OutlierNode(
-                    kind=kind, name=names[suspect], node=where, incidents=int(counts[suspect]), jobs=jobs, days=days,
-                    expected=float(hours[suspect] * usual), probability=float(probability), signatures=tuple(kinds),
+                    kind=kind, name=names[suspect], node=where, incidents=own.shape[1], jobs=jobs, days=days,
+                    expected=expected, probability=probability, signatures=tuple(kinds), within_days=within,
+                    gpu=_one_card(incidents.gpu[rows]) if kind == "node" else "",
                 )
             )  # fmt: skip
     return out
+
+
+def _above(count: int, expected: float, shape: float, rate: float) -> float:
+    """The probability that a rate is more than five times the usual one: by the Gamma of all nodes, or as one of the few bad
+    ones, which the Gamma of a fleet without others does not know.
+    """
+    usual = marginal(np.array([float(count)]), np.array([expected]), np.array([shape]), np.array([rate]))[0, 0]
+    bad = special.logsumexp(count * np.log(BAD * expected) - BAD * expected) - np.log(len(BAD))
+    is_bad = float(special.expit(special.logit(RARE) + bad - usual))
+    return is_bad + (1 - is_bad) * float(stats.gamma.sf(TIMES, shape + count, scale=1 / (rate + expected)))
+
+
+def _worst_days(day: Ints) -> Bools:
+    """Which events lie in the seven days that have most of them."""
+    number = (day[:, None] <= day) & (day < day[:, None] + SPAN)
+    first = day[int(number.sum(axis=1).argmax())]
+    return np.asarray((day >= first) & (day < first + SPAN))
+
+
+def _one_card(gpu: Texts) -> str:
+    """The GPU that nearly all crashes of a node name."""
+    names, number = np.unique(gpu.astype(str), return_counts=True)
+    most = int(number.argmax())
+    return str(names[most]) if number[most] >= ONE_CARD * len(gpu) else ""
 
 
 DAYS = 7
@@ -153,8 +189,7 @@ def _exposed(prepared: Prepared, because: str, signature: str, status: str, colu
     states, observed = prepared.design.states, prepared.observed
     latest = column & (states.until > prepared.window.end)  # what was changed is exposed no more
     number = prepared.number(signature)
-    members = () if number is None else prepared.members.get(number, (number,))
-    crashed = prepared.origins.node[np.isin(prepared.origins.signature, members)]
+    crashed = np.zeros(0, dtype=np.int64) if number is None else prepared.crashed_nodes(number)
     hits = 0 if number is None else int(column[prepared.units_of(number).state].sum())
     hours = float(states.hours[column].sum())
     rate = hits / hours if hours else 0.0

@@ -78,6 +78,13 @@ def experiment(ratio: float, observed: int, nodes: int, hours: float) -> tuple[i
     return (changed, days, most) if days <= MOST_DAYS else None
 
 
+def at_most(crashes: int) -> str:
+    """How many crashes decide an experiment, in words."""
+    return (
+        f"if at most {counted(crashes, 'of them crashes', 'of them crash')}" if crashes else "if none of them crashes"
+    )
+
+
 USUAL_SHARE, USUAL_RATIO = 0.1, 5.0  # of the fact and the effect that are reckoned with if there is no lead
 LEAD = 0.2  # over the number of values: the p-value from which on one of a tested signature is a lead
 MOST_RATIO = 10.0  # a ratio of few crashes overstates itself

@@ -106,6 +106,10 @@ class Prepared:
             return self.repeated[number]
         return self.units[number] if number in self.units else self.pooled[number]
 
+    def crashed_nodes(self, number: int) -> Ints:
+        """The nodes that showed a signature or group, first of their job or not."""
+        return np.unique(self.incidents.node[np.isin(self.incidents.signature, self.members.get(number, (number,)))])
+
     def together(self, signatures: Collection[int]) -> Units:
         """The units of some signatures, taken as one."""
         rows = _placed(self.origins, self.design, signatures)

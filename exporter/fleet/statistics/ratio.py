@@ -120,7 +120,7 @@ class Prior:
 
     def quantile(self, level: float, observed: float, expected: float) -> float:
         """The posterior quantile of a ratio, given its counts."""
-        like = np.log(self.weight) + _marginal(np.array([observed]), np.array([expected]), self.shape, self.rate)[0]
+        like = np.log(self.weight) + marginal(np.array([observed]), np.array([expected]), self.shape, self.rate)[0]
         weight = np.exp(like - special.logsumexp(like))
         shape, scale = self.shape + observed, 1 / (self.rate + expected)
 
@@ -137,7 +137,7 @@ def fit_mixture(observed: Floats, expected: Floats) -> Prior:
 
     def loss(parameters: Floats) -> float:
         prior = _prior(parameters)
-        like = np.log(prior.weight) + _marginal(observed, expected, prior.shape, prior.rate)
+        like = np.log(prior.weight) + marginal(observed, expected, prior.shape, prior.rate)
         return -float(np.logaddexp(like[:, 0], like[:, 1]).mean()) if len(observed) else 0.0
 
     best = optimize.minimize(loss, np.array(_START), method="L-BFGS-B", bounds=[(-_BOUND, _BOUND)] * len(_START))
@@ -150,7 +150,7 @@ def fit_gamma(observed: Floats, expected: Floats) -> tuple[float, float]:
 
     def loss(parameters: Floats) -> float:
         shape, rate = np.exp(parameters[:1]), np.exp(parameters[1:])
-        return -float(_marginal(observed, expected, shape, rate).mean())
+        return -float(marginal(observed, expected, shape, rate).mean())
 
     best = optimize.minimize(loss, np.zeros(2), method="L-BFGS-B", bounds=[(-_BOUND, _BOUND)] * 2)
     shape, rate = np.exp(best.x)
@@ -169,7 +169,7 @@ def _prior(parameters: Floats) -> Prior:
     return Prior(shape=shape, rate=rate, weight=np.array([weight, 1 - weight]))
 
 
-def _marginal(observed: Floats, expected: Floats, shape: Floats, rate: Floats) -> Floats:
+def marginal(observed: Floats, expected: Floats, shape: Floats, rate: Floats) -> Floats:
     """The log-probability of counts under each Gamma, up to what depends on the counts alone."""
     o, e = observed[:, None], expected[:, None]
     like = special.gammaln(shape + o) - special.gammaln(shape) + shape * np.log(rate) - (shape + o) * np.log(rate + e)

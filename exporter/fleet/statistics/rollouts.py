@@ -15,11 +15,11 @@ import numpy as np
 from scipy import stats
 
 from exporter.core.text.phrases import counted
-from exporter.fleet.observations import Floats, Ints
+from exporter.fleet.observations import Bools, Boots, Floats, Ints, Observed
 from exporter.fleet.statistics import power
 from exporter.fleet.statistics.confirm import too_few_sources
 from exporter.fleet.statistics.design import ALL_ALIKE, is_set_by_people
-from exporter.fleet.statistics.exposure import DAY
+from exporter.fleet.statistics.exposure import DAY, keys
 from exporter.fleet.statistics.findings import Direction, FactValue, Finding, Rollout, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import rate_ratio
@@ -99,11 +99,16 @@ def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffe
     if not tested:
         return tuple(described), ()
     q = stats.false_discovery_control([test.p_value for _, test in tested]) * max(LEAST_TESTS / len(tested), 1.0)
-    effects = [
-        _effect(prepared, spans, test, float(own))
-        for (spans, test), own in zip(tested, q, strict=True)
-        if own <= FDR and test.large
+    passed = [
+        (spans, test, float(own)) for (spans, test), own in zip(tested, q, strict=True) if own <= FDR and test.large
     ]
+    cured = [
+        t.rollout for _, t, _ in passed if t.observed < t.expected and t.rollout.rebooted >= ALIKE * t.rollout.nodes
+    ]
+    effects = [
+        _effect(prepared, *one) for one in passed if one[1].observed > one[1].expected or one[1].rollout not in cured
+    ]
+    described = [replace(rollout, verdict="rebooted") if rollout in cured else rollout for rollout in described]
     return tuple(described), tuple(effect for effect in effects if effect is not None)
 
 
@@ -186,6 +191,7 @@ def _described(prepared: Prepared, group: Sequence[Changed], spans: Spans) -> Ro
         before=facts.values[lead.fact][lead.before], nodes=len(lead.nodes), controls=len(controls),
         first=float(times.min()), last=float(times.max()), crashed_before=crashed / len(lead.nodes),
         crashed_before_expected=expected / len(lead.nodes), verdict="follows_crashes" if repair else "",
+        rebooted=int(with_boot(prepared.observed.boots, lead.nodes, times).sum()),
     )  # fmt: skip
 
 
@@ -217,6 +223,29 @@ def _follows_crashes(prepared: Prepared, change: Changed) -> tuple[int, float, f
     expected = float(chance.sum())
     share = expected / len(nodes)
     return crashed, expected, float(stats.binom.sf(crashed - 1, len(nodes), share))
+
+
+def with_boot(boots: Boots, node: Ints, time: Floats) -> Bools:
+    """Whether each node booted within an hour before or after a time."""
+    sorted_ = np.sort(keys(boots.node, boots.time))
+    before, after = (np.searchsorted(sorted_, keys(node, time + sign * SAME_TIME)) for sign in (-1, 1))
+    return np.asarray(after > before)
+
+
+def came_with_boot(observed: Observed, fact: FactValue) -> bool:
+    """Whether half of the nodes with a value took it on when they booted: what became rarer may be the boot's doing."""
+    facts = observed.facts
+    if fact.fact not in facts.names or not len(observed.boots.node):
+        return False
+    index, start = facts.names.index(fact.fact), fact.value.removesuffix("*")
+    is_it = np.array(
+        [text == fact.value or (start != fact.value and text.startswith(start)) for text in facts.values[index]]
+    )
+    order = np.lexsort((facts.since, facts.node))
+    node, has = facts.node[order], np.append(is_it, False)[facts.codes[order, index]]
+    took = np.flatnonzero(has[1:] & ~has[:-1] & (node[1:] == node[:-1])) + 1
+    booted = took[with_boot(observed.boots, node[took], facts.since[order][took])]
+    return len(np.unique(node[booted])) >= len(np.unique(node[has])) / 2
 
 
 def _has_controls(spans: Spans) -> bool:
@@ -349,6 +378,8 @@ def _finding(prepared: Prepared, effect: RolloutEffect) -> Finding:
     against += [f"the nodes differed before: {effect.ratio_before.value:.2g} times"] * (
         effect.ratio_before.low > 1 or effect.ratio_before.high < 1
     )
+    if rollout.rebooted >= ALIKE * rollout.nodes:
+        against.append(f"{rollout.rebooted:,} of the {rollout.nodes:,} changed nodes rebooted at the change")
     if effect.onset_high - effect.onset_low > SHARP_HOURS:
         against.append("the onset is uncertain by more than a day")
     if rollout.crashed_before > DIFFERENT * rollout.crashed_before_expected:
@@ -379,6 +410,6 @@ def _next_step(prepared: Prepared, effect: RolloutEffect) -> str:
         return ""
     changed, days, most = trial
     return (
-        f"undo it on {changed:,} of the {nodes:,} nodes; if at most {counted(most, 'of them crashes', 'of them crash')} in "
+        f"undo it on {changed:,} of the {nodes:,} nodes; {power.at_most(most)} in "
         f"{counted(days, 'day')}, it is the cause (by chance in one of 20 cases). Until then, hold the rollout"
     )

@@ -590,7 +590,14 @@ def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fac
     view = View(None, FleetStatus(result=RESULT | {"findings": [each]}, complete_time=NOW))
     status, text, _ = view.get(f"/findings/{quote(finding_id(each))}")
     assert status == 200
-    for told in ("1,240, 41", "30, 0.2", "160 times (52 to ∞)", "71.5", "6 times", "Crashes by "):
+    for told in (
+        "1,240, 41",
+        "30, 0.2",
+        "160 times as frequent (95% interval 52 to ∞)",
+        "71.5",
+        "6 times",
+        "Crashes by ",
+    ):
         assert told in text, told
     plain = View(None, FleetStatus(result=RESULT, complete_time=NOW)).get(f"/findings/{quote(finding_id(FINDING))}")[1]
     assert "in 1,000 hours" not in plain
