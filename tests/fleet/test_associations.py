@@ -75,7 +75,7 @@ def test_facts_that_people_change_are_named_first() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize("tied", ["gpu_model", "driver_version", "partition"])
 def test_over_30_fleets_an_effect_of_tied_facts_is_one_finding_and_nothing_else_is(tied: str) -> None:
     first = "gpu_model" if tied == "gpu_model" else "driver_version"
@@ -115,7 +115,7 @@ def test_a_place_is_compared_within_what_the_configuration_explains() -> None:
     assert place.ratio.low < 5 < place.ratio.high
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_30_fleets_hidden_places_are_found_and_none_where_there_is_none() -> None:
     assert sum(len(places(seed, times=5)) == 1 for seed in range(30)) >= 28
     assert sum(len(places(seed, times=1)) > 0 for seed in range(30)) <= 1
@@ -131,7 +131,7 @@ def test_configuration_is_compared_within_what_other_configuration_explains() ->
     assert configuration(1, times=5) == ["gpu_batch=old", "kernel_release=2"]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_30_fleets_hidden_configuration_is_found_and_none_where_there_is_none() -> None:
     assert sum(configuration(seed, times=5) == ["gpu_batch=old", "kernel_release=2"] for seed in range(30)) >= 28
     assert sum(configuration(seed, times=1) == ["gpu_batch=old"] for seed in range(30)) >= 28

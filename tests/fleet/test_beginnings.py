@@ -58,7 +58,7 @@ def test_a_steady_crash_has_no_beginning() -> None:
     assert [with_a_fault_from(0, simulate(replace(PLAN, seed=seed))).beginnings for seed in range(3)] == [()] * 3
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_many_fleets_the_rollout_that_a_crash_began_with_comes_first() -> None:
     plans = [random_rollouts(replace(PLAN, nodes=2000, seed=seed, repaired=0.2), 1, 8.0) for seed in range(8)]
     began = [of(correlate((f := simulate(plan)).observed, f.window), "sim_fault_00") for plan in plans]

@@ -83,7 +83,7 @@ def test_thresholds_are_rounded_quantiles_and_unknown_values_are_on_neither_side
     assert meets("< 50", of_code, codes).tolist() == [True, False, False]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_many_fleets_trends_are_found_and_chance_makes_none() -> None:
     planted = [found(warm(seed, WARMER)) for seed in range(10)]
 

@@ -77,7 +77,7 @@ def test_wall_hours_would_blame_what_goes_with_use() -> None:
     assert found.exposure == "observed_hours"
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_200_null_fleets_hardly_anything_is_found_or_confirmed(benchmark: ModuleType) -> None:
     last = benchmark.nulls(200)[-1]
     candidate, confirmed, lift = (float(cell.strip(" *")) for cell in last.split("|")[2:5])
@@ -87,7 +87,7 @@ def test_over_200_null_fleets_hardly_anything_is_found_or_confirmed(benchmark: M
     assert lift > 0.9  # what the same fleets show to whoever counts reports
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "least"), [("4,000 nodes, ratio 8", 0.9), ("4,000 nodes, ratio 10", 0.9), ("20,000 nodes, ratio 5", 0.8)]
 )

@@ -92,7 +92,7 @@ def test_three_patches_are_one_finding_of_their_minor_version_and_one_patch_is_i
     assert versions(2, ("6.3.1",), 8) == [("rocm_version=6.3.1",)]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_30_fleets_each_effect_is_told_at_its_level() -> None:
     six = [told(correlate(grouped(seed, 3.5, 6), WEEK)) for seed in range(30)]
     one = [told(correlate(grouped(seed, 10, 1), WEEK)) for seed in range(30)]
@@ -104,7 +104,7 @@ def test_over_30_fleets_each_effect_is_told_at_its_level() -> None:
     assert sum(map(bool, none)) <= 1
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_30_fleets_versions_are_told_at_their_level() -> None:
     minor = [versions(seed, ("6.3.0", "6.3.1", "6.3.2"), 5) for seed in range(30)]
     patch = [versions(seed, ("6.3.1",), 8) for seed in range(30)]

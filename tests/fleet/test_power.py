@@ -34,7 +34,7 @@ def test_six_random_crashes_on_24_nodes_give_no_findings() -> None:
     assert [found(seed, planted=False) for seed in range(10)] == [set()] * 10
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_100_small_fleets_nine_in_ten_causes_are_found_and_chance_in_one_of_fifty() -> None:
     assert sum("cause=bad" in found(1000 + seed, planted=True) for seed in range(100)) >= 90
     assert sum(bool(found(1000 + seed, planted=False)) for seed in range(100)) <= 2
@@ -137,7 +137,7 @@ def test_a_lead_of_few_crashes_is_told_in_plain_numbers() -> None:
     assert to_json(found)["not_enough_data"][0]["p_value"] == pytest.approx(2.7e-8, rel=0.3)
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_many_fleets_rare_crashes_give_a_lead_and_chance_hardly_any() -> None:
     planted = [lead_of(rare(seed, planted=True)).lead for seed in range(8)]
     chance = [lead_of(rare(seed, planted=False)).lead for seed in range(20)]

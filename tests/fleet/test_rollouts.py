@@ -107,7 +107,7 @@ def test_facts_that_change_together_are_one_rollout() -> None:
     assert [[str(fact) for fact in f.facts] for f in found] == [["driver_version=2", "image=b"]]
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_30_fleets_planted_rollouts_are_found_and_repairs_are_not() -> None:
     seeds = range(9000, 9030)
     plans = [random_rollouts(replace(UPGRADE, nodes=2000, seed=seed), 1, 8.0) for seed in seeds]

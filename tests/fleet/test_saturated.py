@@ -45,7 +45,7 @@ def test_a_calm_fleet_is_compared_by_day_as_before() -> None:
     assert "nodes that crash again" not in text(correlate(fleet.observed, fleet.window))
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_many_fleets_saturation_hides_nothing_and_makes_nothing_up() -> None:
     found = [correlate((f := saturated(seed, 1.0)).observed, f.window).findings for seed in range(20)]
     ratios = [one.ratio if one.rates is None else one.rates.ratio for one, *_ in found]

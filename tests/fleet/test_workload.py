@@ -46,7 +46,7 @@ def test_a_fact_that_makes_everybody_crash_is_confirmed() -> None:
     assert sum(confirmed(simulate(random_causes(plan(seed), 1, 12.0, (0.1, 0.3)))) for seed in (7000, 7001, 7003)) >= 2
 
 
-@pytest.mark.heavy
+@pytest.mark.nightly
 def test_over_30_fleets_no_workload_is_confirmed_and_most_causes_are() -> None:
     seeds = range(8000, 8030)
 
