@@ -55,6 +55,10 @@ def test_no_shipped_cause_sends_a_job_back_to_a_node_that_an_operator_has_to_rep
     assert {c.id for c in causes if c.restart == "never"} == {"cancelled_by_somebody"}
 
 
+def test_a_host_that_was_not_reached_condemns_no_node() -> None:
+    assert packs.load().root_causes["host_not_reached"].restart == "unknown"
+
+
 def incident(node: str, restart: str | None, **more: Any) -> IncidentRecord:
     given = {"time": 1.7e9, "node": node, "signature": "s", "restart": restart, "role": "root", **more}
     return IncidentRecord.model_validate(given)
