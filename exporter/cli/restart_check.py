@@ -24,7 +24,7 @@ DESCRIPTION = (
 )
 URL = "http://127.0.0.1:9873"
 TIMEOUT_SECONDS = 10.0
-POLL_SECONDS = 1.0
+POLL_SECONDS, BESIDE_SECONDS = 1.0, 5.0
 MAX_INCIDENTS = 1000
 
 
@@ -63,6 +63,9 @@ def run(options: argparse.Namespace) -> int:
     while not incidents and time.monotonic() < give_up:
         time.sleep(POLL_SECONDS)
         incidents = _incidents(options, start or 0.0)
+        if incidents:  # what crashed beside it is decided by then
+            time.sleep(min(BESIDE_SECONDS, max(0.0, give_up - time.monotonic())))
+            incidents = _incidents(options, start or 0.0)
     print(_shown(restart_advice(incidents), options))
     return CODES[restart_advice(incidents).restart]
 

@@ -377,7 +377,17 @@ def _best(sets: Iterable[frozenset[str]], how: _LiteralReading) -> frozenset[str
     return best
 
 
+_LEVEL = re.compile(r"\b(?:error|exception|fatal|critical|warning|warn|info)\b[\])]?:? +", re.IGNORECASE)
+
+
 def _core(text: str) -> str:
-    """At most MAX_LENGTH characters of a literal, without spaces at its ends where it stays long enough."""
+    """At most MAX_LENGTH characters of a literal, without spaces at its ends where it stays long enough.
+
+    Programs paint the word of a level: what stands behind it, or before it, is the gate if that is rare enough.
+    """
+    level = _LEVEL.search(text)
+    if level:
+        around = text[level.end() :], text[: level.start()]
+        text = next((part for part in around if len(part.strip()) >= RARE_LENGTH), text)
     cut = text[:MAX_LENGTH]
     return cut.strip() if len(cut.strip()) >= MIN_LENGTH else cut

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -36,3 +37,24 @@ def test_few_lines_of_an_ordinary_log_hold_a_literal(kind: str, source: SourceKi
         pipeline.matcher.gates[source][gate] for gate in hits.gates if gate < len(pipeline.matcher.gates[source])
     }
     assert len(list(candidates(log, hits, len(log)))) <= MOST * len(lines), literals
+
+
+LEVEL = re.compile(r"\b(?:error|exception|fatal|critical|warning|warn|info)\b(?=[\])]?:? )", re.IGNORECASE)
+
+
+def test_a_painted_level_hides_few_crash_lines(pipeline: Pipeline) -> None:
+    examples = [e.text for s in packs.load().signatures.values() if "job" in s.sources for e in s.examples]
+    engine = pipeline.engine_for("job")
+
+    def is_candidate(text: str) -> bool:
+        data = text.encode()
+        return any(True for _ in candidates(data, engine.scan(data), len(data)))
+
+    painted = [
+        (text, LEVEL.sub(lambda word: f"\x1b[31m{word[0]}\x1b[0m", text))
+        for text in examples
+        if LEVEL.search(text) and is_candidate(text)
+    ]
+    hidden = [text for text, colours in painted if not is_candidate(colours)]
+    assert len(painted) > 600
+    assert len(hidden) <= 0.08 * len(painted), hidden  # where the word is most of what all such lines share
