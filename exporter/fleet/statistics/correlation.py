@@ -193,7 +193,10 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
 def _facts(prepared: Prepared, association: Association) -> tuple[FactValue, ...]:
     """The facts of an explanation, without other values of the same fact: a node has only one of them."""
     lead = prepared.fact(association.value)
-    return (lead, *(other for other in map(prepared.fact, association.others) if other.fact != lead.fact))
+    strongest: dict[str, FactValue] = {lead.fact: lead}
+    for other in map(prepared.fact, association.others):
+        strongest.setdefault(other.fact, other)  # not a version and the group of versions that holds it
+    return tuple(strongest.values())
 
 
 def _one_per_trend(findings: Sequence[Finding]) -> list[Finding]:

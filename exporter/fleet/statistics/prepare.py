@@ -41,6 +41,10 @@ from exporter.fleet.statistics.screen import Units
 
 ALL_CRASHES = "all crashes"
 OFTEN = 2  # crashes of the median node, from which on all crashes count and not only first ones
+FEW, FAR = (
+    0.02,
+    5.0,
+)  # of the nodes that crash most, and times as often as the next: what any fact of theirs would explain
 MIN_SIGNATURES = 3  # of a group: two findings are read as easily
 LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
@@ -114,7 +118,7 @@ class Prepared:
         """The units of some signatures, taken as one."""
         rows = _placed(self.origins, self.design, signatures)
         if _are_repeated(rows, self.design):
-            return screen.every_crash(rows, exposure.state_at(self.design.states, rows.node, rows.time), self.design)
+            return _every_crash(rows, self.design)
         return _first_crashes(rows, self.design, self.watched)
 
     def adjusted_for(self, level: int) -> tuple[str, ...]:
@@ -164,11 +168,7 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     rows_of = {number: _placed(origin_rows, design, own_signatures) for number, own_signatures in members.items()}
     pooled = {number: _first_crashes(rows, design, watched) for number, rows in rows_of.items()}
     rows_of |= {number: _placed(origin_rows, design, (number,)) for number in units}
-    repeated = {
-        number: screen.every_crash(rows, exposure.state_at(states, rows.node, rows.time), design)
-        for number, rows in rows_of.items()
-        if _are_repeated(rows, design)
-    }
+    repeated = {number: _every_crash(rows, design) for number, rows in rows_of.items() if _are_repeated(rows, design)}
     return Prepared(
         observed=observed, window=window, unit=unit, watched=watched, design=design, incidents=inside, origins=origin_rows,
         units=units, repeated=repeated, groups=groups, members=members, pooled=pooled, gaps=tuple(gaps),
@@ -194,6 +194,14 @@ def _placed(origin_rows: Incidents, design: Design, signatures: Collection[int])
 def _are_repeated(rows: Incidents, design: Design) -> bool:
     """Whether the median node crashed so often that first crashes say little of how often nodes crash."""
     return len(rows.node) >= OFTEN * design.nodes and int((np.bincount(rows.node) >= OFTEN).sum()) > design.nodes / 2
+
+
+def _every_crash(rows: Incidents, design: Design) -> Units:
+    """All origins, but for those of the few nodes that crash far more often than all others: such a node is bad by itself."""
+    of_node = np.bincount(rows.node, minlength=design.nodes)
+    few = max(1, int(FEW * design.nodes))
+    rows = rows.take(of_node[rows.node] <= FAR * np.sort(of_node)[-1 - few])
+    return screen.every_crash(rows, exposure.state_at(design.states, rows.node, rows.time), design)
 
 
 def _first_crashes(rows: Incidents, design: Design, watched: WatchedHours) -> Units:
