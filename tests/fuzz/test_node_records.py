@@ -18,7 +18,7 @@ from urllib.parse import quote
 import duckdb
 import pytest
 
-from exporter.cli import top
+from exporter.cli import daemon_client
 from exporter.cli.main import main
 from exporter.core.diagnosis.node_faults import fault_json
 from exporter.core.diagnosis.record_schema import KINDS, RefusedRecord, as_line, incident_of, parse
@@ -293,7 +293,9 @@ def test_top_shows_what_honest_daemons_answer(
         **{f"a{at}": value for at, value in enumerate(VALUES) if value is not MISSING},
     }
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(top, "_answer_of", lambda url, *_: answers[url.removeprefix("http://").partition("/")[0]])
+    monkeypatch.setattr(
+        daemon_client, "ask_json", lambda url, *_, **__: answers[url.removeprefix("http://").partition("/")[0]]
+    )
     assert main(["top", "--once", *(f"http://{name}" for name in answers)]) == 0
     captured = capsys.readouterr()
     assert "Out of memory (cause unknown)" in captured.out

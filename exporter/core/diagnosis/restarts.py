@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import RootCause, Signature
 from exporter.core.diagnosis.assessment import Diagnosis
-from exporter.core.diagnosis.record_schema import IncidentRecord
 from exporter.core.model import OPERATOR_ACTIONS, PEER_FAILURE, RESTART_WORDS, Action, Domain, Restart, Verdict
 from exporter.core.text.phrases import listed
+
+if TYPE_CHECKING:
+    from exporter.core.diagnosis.record_schema import IncidentRecord  # which loads pydantic
 
 # What an incident says decides for its job in this order: first what would crash again anywhere, then on some nodes.
 _ORDER: tuple[Restart, ...] = ("never", "after_change", "elsewhere", "unknown", "as_is")

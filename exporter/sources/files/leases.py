@@ -248,6 +248,7 @@ HOLD_SECONDS = 15.0  # without a renewal; then a node counts nothing before it h
 DEAD_SECONDS = 30.0  # without a renewal, by the file system's clock; then others claim its logs
 CONFIRM_SECONDS = 3.0  # between two looks at a node that seems dead
 WAIT_SECONDS = 20.0  # so long is a log left to a node that runs its job
+_CHANCE = random.Random()  # noqa: S311 (spreads checks; others may seed the global one)
 CHECKED_NODES = (
     4  # nodes looked at in ten seconds: with 1,000 nodes, one that died is overlooked by all in 2% of the rounds
 )
@@ -273,7 +274,7 @@ class Leases:
         *,
         machine: str = "",
         clock: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-        choose: Callable[[list[str]], list[str]] = lambda nodes: random.sample(nodes, min(CHECKED_NODES, len(nodes))),
+        choose: Callable[[list[str]], list[str]] = lambda nodes: _CHANCE.sample(nodes, min(CHECKED_NODES, len(nodes))),
     ) -> None:
         self.holds = False
         self.problem = ""

@@ -98,7 +98,7 @@ def test_without_a_cause_the_verdict_follows_the_domain(signature: str, source: 
 
 
 @pytest.mark.parametrize(
-    "signature", ["nccl_ib_completion_error", "ur_device_lost", "rocr_hw_exception", "stale_file_handle"]
+    "signature", ["nccl_ib_completion_error", "amdkfd_hws_hang", "cuda_unknown_error", "stale_file_handle"]
 )
 def test_a_domain_that_is_only_usual_condemns_no_node(signature: str) -> None:
     usual = packs.load().signatures[signature]
