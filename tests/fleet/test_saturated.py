@@ -60,3 +60,11 @@ def test_over_many_fleets_saturation_hides_nothing_and_makes_nothing_up() -> Non
     assert [str(each[0].facts[0]) for each in found if each] == ["firmware_version=1.1"] * 20
     assert sum(ratio.low < 5 < ratio.high for ratio in ratios) >= 17
     assert sum(map(bool, null)) <= 2
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 10])
+@pytest.mark.parametrize("lemon", [1.0, 50.0])
+def test_a_few_nodes_that_crash_daily_make_no_finding(nodes: int, lemon: float) -> None:
+    plan = FleetPlan(nodes=nodes, rate=1000 / BUSY, signatures=1, skew=0.0, seed=4, lemon=lemon)
+    fleet = simulate(plan)
+    assert correlate(fleet.observed, fleet.window).findings == ()

@@ -199,8 +199,8 @@ def _are_repeated(rows: Incidents, design: Design) -> bool:
 def _every_crash(rows: Incidents, design: Design) -> Units:
     """All origins, but for those of the few nodes that crash far more often than all others: such a node is bad by itself."""
     of_node = np.bincount(rows.node, minlength=design.nodes)
-    few = max(1, int(FEW * design.nodes))
-    rows = rows.take(of_node[rows.node] <= FAR * np.sort(of_node)[-1 - few])
+    usual = np.sort(of_node)[max(0, design.nodes - 1 - max(1, int(FEW * design.nodes)))]
+    rows = rows.take(of_node[rows.node] <= FAR * usual)
     return screen.every_crash(rows, exposure.state_at(design.states, rows.node, rows.time), design)
 
 
