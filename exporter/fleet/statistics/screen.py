@@ -22,6 +22,7 @@ from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
 MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
+UNCERTAIN = 1.25  # of an inflation, from which on its own uncertainty counts: a smaller one changes little, whatever it is
 MIN_CLUSTERS = 10  # places, from which how much places differ can be learnt
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 
@@ -273,6 +274,8 @@ class Cells:
         if direction == "fewer":
             observed, share = crashes - observed, 1 - share
         tail = float(special.betainc(max(observed, 1e-9), crashes - observed + 1, share))
+        if self.inflation < UNCERTAIN:
+            return tail
         return float(stats.t.sf(stats.norm.isf(max(tail, 1e-300)), max(self.clusters - 2, 1)))
 
     def ratio(self) -> Ratio:
