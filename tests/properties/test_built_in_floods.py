@@ -25,7 +25,7 @@ LOGS = 12  # of a seed
 HEXADECIMAL = re.compile(r"(?<=0x)[0-9a-f]+|\b(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{6,}\b")
 ORDINARY = [
     "[rank{a}]: 2026-11-21 01:02:03 INFO train.py:412 step {n} loss 0.{n}",
-    '  File "/opt/x.py", line {n}, in f',
+    '  File "/usr/lib/python3.11/x.py", line {n}, in f',
     "",
     "usb 1-1: new device {a}",
     "    at 0x7f{a}a12b in f()",
