@@ -312,8 +312,7 @@ def _name(frame: Frame, node_or_gpu: Mapping[str, Any]) -> Cell:
     """A bad node, or the node that a bad GPU was last seen in."""
     node = link(frame.to, "nodes", node_or_gpu["node"])
     if node_or_gpu["kind"] == "node":
-        gpu = str(node_or_gpu.get("gpu") or "")[:80]
-        return Cell(shown=Markup("{}<br><code>{}</code>").format(node, gpu), value=node_or_gpu["name"]) if gpu else node
+        return node
     return Cell(shown=Markup("GPU {}, last in {}").format(node_or_gpu["name"][:80], node), value=node_or_gpu["name"])
 
 
