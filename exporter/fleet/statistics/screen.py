@@ -22,7 +22,9 @@ from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
 MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
-UNCERTAIN = 1.25  # of an inflation, from which on its own uncertainty counts: a smaller one changes little, whatever it is
+UNCERTAIN = (
+    1.25  # of an inflation, from which on its own uncertainty counts: a smaller one changes little, whatever it is
+)
 MIN_CLUSTERS = 10  # places, from which how much places differ can be learnt
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 

@@ -37,7 +37,10 @@ def fill(nodes: Nodes, count: int) -> None:
         ]
         records: list[dict[str, Any]] = [{"kind": "facts", "time": rfc3339(now - 48 * 3600), "facts": facts}, *day]
         for crash in range(4 if number % 2 else 0):
-            at, job = rfc3339(now - 7000 * (crash + 1) - 731 * number), {"id": f"{number}-{crash}", "user": f"u{number % 5}"}
+            at, job = (
+                rfc3339(now - 7000 * (crash + 1) - 731 * number),
+                {"id": f"{number}-{crash}", "user": f"u{number % 5}"},
+            )
             records.append({"kind": "incident", "time": at, "id": f"{number}-{crash}", "signature": "s", "job": job})
         nodes.add(number).append([json.dumps({**record, "node": name_of(number)}) for record in records])
 
