@@ -86,15 +86,13 @@ class CachedResult(NamedTuple):
         def at(position: int) -> int:
             return position + offsets[bisect_right(self.ends, position)]
 
-        return result._replace(
-            matches=tuple(
-                match._replace(
-                    start=at(match.start),
-                    groups=tuple((name, constant, at(start), at(stop)) for name, constant, start, stop in match.groups),
-                )
-                for match in result.matches
+        def moved(match: RuleMatch) -> RuleMatch:
+            return match._replace(
+                start=at(match.start),
+                groups=tuple((name, constant, at(start), at(stop)) for name, constant, start, stop in match.groups),
             )
-        )
+
+        return result._replace(matches=tuple(map(moved, result.matches)), crash=result.crash and moved(result.crash))
 
 
 class MaskCache:
@@ -147,7 +145,7 @@ def _alone(result: Result) -> MatchResult | None:
 def _runs_cut(result: Result, text: bytes) -> set[int]:
     """The numbers of the runs within which a match or a capture begins or ends."""
     alone = _alone(result)
-    matches = alone.matches if alone else ()
+    matches = (*alone.matches, *filter(None, [alone.crash])) if alone else ()
     positions = {at for match in matches for _, _, *span in match.groups for at in (match.start, *span)}
     return {n for n, (start, stop) in enumerate(run_spans(text)) if any(start < at < stop for at in positions)}
 

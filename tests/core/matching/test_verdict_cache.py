@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from exporter.config import packs
+from exporter.core.matching import verdict_cache
 from exporter.core.matching.match_result import NeedsMoreLines
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.verdict_cache import ANALYSE_AFTER
 from exporter.core.model import SourceKind
 from exporter.core.patterns.masks import NONE_SENSITIVE, masked
-from tests.support.matches import catalogue_of
+from tests.support.matches import Tail, catalogue_of
 
 
 @pytest.mark.parametrize(
@@ -82,3 +83,13 @@ crash_shapes:
     result, _ = evaluator.rules.evaluate(("GPU fault",), more=True)
     assert isinstance(result, NeedsMoreLines)
     assert result.in_next.exact == (b"on ring",)
+
+
+@pytest.mark.parametrize("lengths", [(2, 3, 2), (3, 1, 2), (1, 12, 3)])
+def test_a_cached_crash_without_a_signature_has_its_words_where_they_stand(
+    lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdict_cache, "ANALYSE_AFTER", 2)
+    tail, numbers = Tail(Pipeline(packs.load())), ["123456789012"[:length] for length in lengths]
+    tail.offer(b"".join(b"node n%s has been marked dead\n" % number.encode() for number in numbers), "final")
+    assert {match.captures["type"] for match in tail.matches} == {"has been marked dead"}
