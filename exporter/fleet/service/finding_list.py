@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -292,8 +292,8 @@ def bad_nodes(frame: Frame, result: Mapping[str, Any], width: str = "full", of: 
     rows = [
         (
             _name(frame, outlier), number(outlier["expected"], ratio(outlier["expected"])),
-            number(outlier["incidents"], f"{outlier['incidents']} in {outlier['jobs']} jobs, {outlier['days']} days"
-                   + (f", of {outlier['within_days']}" if outlier.get("within_days") else "")),
+            number(outlier["incidents"], f"{outlier['incidents']} in {outlier['jobs']} jobs, {outlier['days']} "
+                   + (f"of {outlier['within_days']} days" if outlier.get("within_days") else "days")),
             number(outlier["probability"], sure(outlier["probability"])),
             several(
                 [_title(frame, signature) for signature in outlier["signatures"][:NAMED]], len(outlier["signatures"]) - NAMED
@@ -312,7 +312,8 @@ def _name(frame: Frame, node_or_gpu: Mapping[str, Any]) -> Cell:
     """A bad node, or the node that a bad GPU was last seen in."""
     node = link(frame.to, "nodes", node_or_gpu["node"])
     if node_or_gpu["kind"] == "node":
-        return node
+        gpu = str(node_or_gpu.get("gpu") or "")[:80]
+        return replace(node, shown=node.shown + Markup('<div class="id">GPU {}</div>').format(gpu)) if gpu else node
     return Cell(shown=Markup("GPU {}, last in {}").format(node_or_gpu["name"][:80], node), value=node_or_gpu["name"])
 
 
