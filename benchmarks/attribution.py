@@ -9,7 +9,6 @@ Shares of log names, hooks and short processes are assumptions, listed in `SHARE
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 from collections import Counter
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks import into_page
 from exporter.core.decoding.jobs import job_of, with_owner
 from exporter.core.diagnosis.attribution import METHODS, attribute, is_same_job, jobs_named_for
 from exporter.core.diagnosis.incidents import condense
@@ -26,8 +26,6 @@ from exporter.node.job_attribution import JobAttribution
 from exporter.node.job_folder import JobFolder
 from exporter.node.pod_devices import PodDevices
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/attribution.md"
-BEGIN, END = "<!-- Written by benchmarks/attribution.py --write. -->\n", "<!-- End -->\n"
 NODES, JOBS, DAY = 100, 5000, 86_400.0
 NOW = 1_780_272_000.0
 TICK = 5.0  # seconds between looks at processes
@@ -354,17 +352,5 @@ def _match(source: str, path: str, at: float, **what: object) -> Match:
     )  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
-    options = parser.parse_args()
-    text = "\n".join(table()) + "\n"
-    if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
-    else:
-        print(text, end="")
-
-
 if __name__ == "__main__":
-    main()
+    into_page.main(__file__, __doc__, "attribution.md", table)

@@ -10,15 +10,14 @@ after they had read the same reports.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from benchmarks import into_page
 from exporter.config import packs
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue
@@ -26,8 +25,6 @@ from exporter.core.catalogue.outcomes import BACK_OFF, LEAST, smoothed
 from exporter.core.catalogue.reports import SettledReport
 from exporter.core.model import Domain
 
-PAGE = Path(__file__).resolve().parent.parent / "docs/settled-reports.md"
-BEGIN, END = "<!-- Written by benchmarks/reports.py --write. -->\n", "<!-- End -->\n"
 DATA_CENTRE = (
     "A100",
     "A800",
@@ -214,18 +211,10 @@ def bar(expected: float, right: float, width: int = 20) -> str:
     return "".join(cells)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE.name}")
-    options = parser.parse_args()
+def printed() -> Iterator[str]:
     loaded = loader.load(packs.report_texts(), packs.builtin())
-    text = "\n".join(tables(loaded.catalogue.reports, loaded.catalogue)) + "\n"
-    if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + text + END + rest.partition(END)[2])
-    else:
-        print(text, end="")
+    return tables(loaded.catalogue.reports, loaded.catalogue)
 
 
 if __name__ == "__main__":
-    main()
+    into_page.main(__file__, __doc__, "settled-reports.md", printed)

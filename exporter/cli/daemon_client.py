@@ -77,7 +77,7 @@ def incidents(
         query = urlencode({"start": f"{start:.0f}", "end": f"{time.time() + 60:.0f}", "limit": limit, **filters})
         answer = ask_json(f"{base}?{query}", options, timeout=timeout)
     if not isinstance(answer, dict) or not isinstance(answer.get("incidents"), list):
-        raise ValueError("is it a fleet service or a node daemon?")
+        raise ValueError("not an answer of a fleet service or a node daemon")
     return answer
 
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 CODES = {"as_is": 0, "unknown": 3, "elsewhere": 4, "after_change": 5, "never": 6}
 DESCRIPTION = (
     "Says whether a job that crashed is worth a restart, by the causes of its incidents. Exit code 0: as it is; 4: on other "
-    "nodes than those that --format=avoid names; 5: after a change of the job; 6: not at all, it was cancelled; 3: not known. "
+    "nodes than those that --format=avoid names; 5: after a change; 6: not at all, it was cancelled; 3: not known. "
     "It restarts nothing. A node's daemon knows the incidents of its node, a fleet service those of all nodes of the job."
 )
 URL = "http://127.0.0.1:9873"
 TIMEOUT_SECONDS = 10.0
-POLL_SECONDS, BESIDE_SECONDS = 1.0, 5.0
+POLL_SECONDS, SETTLE_SECONDS = 1.0, 5.0  # between two looks; from the first incident on
 MAX_INCIDENTS = 1000
 
 
@@ -63,11 +63,12 @@ def run(options: argparse.Namespace) -> int:
     while not incidents and time.monotonic() < give_up:
         time.sleep(POLL_SECONDS)
         incidents = _incidents(options, start or 0.0)
-        if incidents:  # what crashed beside it is decided by then
-            time.sleep(min(BESIDE_SECONDS, max(0.0, give_up - time.monotonic())))
+        if incidents:  # others of the same crash are decided by then
+            time.sleep(min(SETTLE_SECONDS, max(0.0, give_up - time.monotonic())))
             incidents = _incidents(options, start or 0.0)
-    print(_shown(restart_advice(incidents), options))
-    return CODES[restart_advice(incidents).restart]
+    advice = restart_advice(incidents)
+    print(_shown(advice, options))
+    return CODES[advice.restart]
 
 
 def _shown(advice: RestartAdvice, options: argparse.Namespace) -> str:
@@ -81,10 +82,8 @@ def _shown(advice: RestartAdvice, options: argparse.Namespace) -> str:
         return json.dumps({"restart": advice.restart, "avoid": advice.avoid, "incident": about})
     if why is None:
         return printable(f"gpufault: restart unknown: no root incident of job {options.job} since {options.since}")
-    names = [
-        name for name in (why.root_cause, why.signature) if name not in (None, "", UNKNOWN)
-    ]  # a fleet's answer has one
-    return printable(f"gpufault: {advice}: {' '.join(map(str, names))} on {why.node}")
+    cause = f"{why.root_cause} " if why.root_cause not in (None, "", UNKNOWN) else ""  # a fleet's answer has one name
+    return printable(f"gpufault: {advice}: {cause}{why.signature} on {why.node}")
 
 
 def _incidents(options: argparse.Namespace, start: float) -> list[IncidentRecord]:
