@@ -1,7 +1,5 @@
 """`gpufault clear`: clears the open faults of a GPU, for example after a repair that left no trace in the kernel log."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """`gpufault correlate`: finds out, once, which configuration makes which crash more frequent."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

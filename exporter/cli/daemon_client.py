@@ -1,7 +1,5 @@
 """HTTP requests of commands to this node's daemon, and the flags for its users and TLS."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import json

@@ -1,7 +1,5 @@
 """`gpufault demo`: the node daemon on replayed crashes and the fleet service on a simulated fleet, both on loopback."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ With --details also how each line was read, stage by stage: decoding, required l
 the shell command that prints the fact.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import time

@@ -1,7 +1,5 @@
 """`gpufault node-check`: whether this node is fit for jobs, for Slurm's hooks and for the node-problem-detector."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -1,7 +1,5 @@
 """`gpufault node-conditions`: Kubernetes node conditions and events from the faults of node daemons."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Service accounts: users that write logs for others, so the owner of such a log does not identify the job's user."""
 
-from __future__ import annotations
-
 import contextlib
 import pwd
 from collections.abc import Iterable

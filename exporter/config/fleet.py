@@ -1,7 +1,5 @@
 """The configuration of the fleet service: YAML text to a frozen FleetConfig. The file is optional; flags override it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Self
 

@@ -3,8 +3,6 @@
 All errors are reported at once, each as `file:line:col: key: what is wrong; what to do`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal, Self
 

@@ -1,7 +1,5 @@
 """The section `outputs` of the configuration. Opens no files; `files.problems` checks the files that it names."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, Self
 

@@ -1,7 +1,5 @@
 """The section `pull` of the fleet service's configuration: which node daemons to pull journals from, and how."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator

@@ -1,7 +1,5 @@
 """Types of configuration values (durations, sizes, paths), and the base class of sections. Contains no keys."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Any

@@ -5,8 +5,6 @@ bit for each rank. Merging is associative, commutative and idempotent, so the or
 nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce

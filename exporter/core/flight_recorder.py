@@ -4,8 +4,6 @@ A dump is a pickle, or JSON, that a job's user wrote. Its data is read by an int
 nothing of it is imported or called. Format: version 2 of torch/csrc/distributed/c10d/FlightRecorder.hpp.
 """
 
-from __future__ import annotations
-
 import json
 import pickletools
 import re

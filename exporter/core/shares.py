@@ -1,7 +1,5 @@
 """Shares what there is only so much of among users: none loses a place to another's many."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush

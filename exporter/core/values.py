@@ -4,8 +4,6 @@ A class is defined in a fifth of the time: the standard library imports `inspect
 class (0.5 ms in Python 3.11). Here only `__init__` is compiled. `dataclasses.fields`, `asdict` and mypy also work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple

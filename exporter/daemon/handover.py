@@ -3,8 +3,6 @@
 Without it, each of these logs would be read again from its beginning. Knows the form of the keys; opens no file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Creates the snapshot behind /metrics: the committed counters and the current gauges of the daemon's parts."""
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

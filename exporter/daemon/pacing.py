@@ -4,8 +4,6 @@ Sources whose records may be overwritten, such as the kernel's ring buffer, come
 round has a time limit, so that a flood does not delay SIGTERM, systemd's watchdog or a commit.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The five write-ups that gpufault started from, as fleets: in each the error's text misled and a fact explained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from exporter.demo.simulator import FleetPlan, Planted

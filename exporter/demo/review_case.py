@@ -3,8 +3,6 @@ NVLinks. Beside it: a library version that makes collectives hang, a bad node, a
 silent, and crashes that no signature names.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

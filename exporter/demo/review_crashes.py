@@ -1,7 +1,5 @@
 """What the crashes of the simulated review say: cause, verdict, line and job of each incident, and its consequences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

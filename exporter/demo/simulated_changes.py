@@ -1,7 +1,5 @@
 """What happens to a simulated fleet over time: rollouts, repairs, a team's program, renamed nodes, missing journals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A simulated fleet as files: journals as nodes write them, or the history that a Prometheus would have scraped."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

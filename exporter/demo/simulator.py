@@ -5,8 +5,6 @@ arXiv:2410.21680), some nodes a hundred times worse than others, jobs that take 
 fleet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """A span of time, which reviews, findings and timelines are about."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

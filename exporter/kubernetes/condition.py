@@ -1,7 +1,5 @@
 """The condition `GPUFaultDetected` of a Kubernetes node, from the faults of the node. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

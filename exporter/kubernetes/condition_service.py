@@ -1,7 +1,5 @@
 """The reporter as a service: a cycle at an interval, its metrics, and the web server's view of it."""
 
-from __future__ import annotations
-
 import platform
 import threading
 import time

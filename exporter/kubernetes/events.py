@@ -4,8 +4,6 @@ An event's name follows from what it reports. So the API server itself refuses a
 reporter, and one that is seen again is counted in the first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

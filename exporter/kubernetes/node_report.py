@@ -3,8 +3,6 @@
 A daemon may be broken, or lie: each text is short and printable, and a fault without its fields is an error.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ A daemon speaks for the node that it runs on only, as the API server or a target
 It is level-triggered: the next cycle corrects a failed one. Nodes are independent of each other.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import zlib

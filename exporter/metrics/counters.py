@@ -4,8 +4,6 @@
 catalogue ids or PCI addresses, never text from a log.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple

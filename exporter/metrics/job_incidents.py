@@ -3,8 +3,6 @@
 Labels come from records, so they survive a restart as rows of the state file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

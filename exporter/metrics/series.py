@@ -1,7 +1,5 @@
 """The series that exist at 0 from the start, so that `increase()` sees a first crash."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from exporter.core.catalogue.loader import Catalogue

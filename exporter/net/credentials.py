@@ -1,7 +1,5 @@
 """Certificates, keys and passwords of our own requests, from the files that a user names."""
 
-from __future__ import annotations
-
 import os
 import ssl
 from pathlib import Path

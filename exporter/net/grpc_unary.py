@@ -3,8 +3,6 @@
 Headers of the answer are not decoded: an answer without data is a failure, whatever its status says.
 """
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

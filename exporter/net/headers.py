@@ -1,7 +1,5 @@
 """Headers of requests that users configure: names and values that may be sent."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 The timeout of http.client starts again with each byte, so a server that sends a byte now and then could block its client.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

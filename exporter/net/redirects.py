@@ -1,7 +1,5 @@
 """Refuses HTTP redirects, so that passwords and tokens reach only the server that the user named."""
 
-from __future__ import annotations
-
 import urllib.error
 import urllib.request
 from email.message import Message

@@ -1,7 +1,5 @@
 """URLs, names and addresses of the servers and nodes that we send requests to."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from dataclasses import dataclass, field

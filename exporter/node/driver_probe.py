@@ -4,8 +4,6 @@ Once at the start, and again while a node fault is open: the driver's own word c
 says. Whatever fails here changes nothing else.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -5,8 +5,6 @@ that libraries loaded later are included, and are kept after its end. Users cont
 no link is followed, all reads are bounded, and a file that never answers blocks one thread only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -2,8 +2,6 @@
 kubelet assigned, and the jobs that write logs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -5,8 +5,6 @@ script may end well after that. Without an exit code, an error was the program's
 after it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

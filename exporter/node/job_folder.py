@@ -4,8 +4,6 @@ Reads only files of root or of the daemon's own user, in a folder that nobody el
 able to change whose a crash is. An incomplete file is read again; one that no hook writes is refused.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable, Mapping

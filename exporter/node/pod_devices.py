@@ -3,8 +3,6 @@
 Answers are kept for a while: a driver may report the fault of a deleted pod.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

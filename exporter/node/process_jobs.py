@@ -3,8 +3,6 @@
 Reads only `cgroup` and `stat`, which every user can read and which never block.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Produces only matches of the context signature `job_silent`. They may explain a 
 but are not incidents: many programs print nothing for hours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from exporter.core.model import Match

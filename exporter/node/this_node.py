@@ -1,7 +1,5 @@
 """What a scan or an explanation may ask the node that it runs on: its facts, and its kernel log."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

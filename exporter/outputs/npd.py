@@ -4,8 +4,6 @@ Source: node-problem-detector, pkg/problemmetrics. `problem_counter` counts even
 a condition (`type`) is true for a reason. Both are 0 from the start and have no labels for node, job or device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from exporter.core.catalogue.loader import Catalogue

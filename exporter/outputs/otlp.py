@@ -5,8 +5,6 @@ Protobuf is encoded from the table of fields below, since the official packages 
 memory. A test decodes the result with the official definitions.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Checks that each output can be reached, for `gpufault doctor`. Sends no incidents."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import time

@@ -1,7 +1,5 @@
 """Classifies HTTP responses of receivers, and computes how long to wait before a retry. Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple

@@ -3,8 +3,6 @@
 Source: github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md. docs/outputs.md describes the body.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

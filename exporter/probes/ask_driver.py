@@ -3,8 +3,6 @@
 A process of its own, since these libraries wait for the GPU: with one that hangs, they do so for ever.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

@@ -1,7 +1,5 @@
 """How to install the packages of an extra, for the way in which gpufault was installed here."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """What the main loop of a service needs: signals, systemd, and requests from other threads."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """The daemon's own log: logfmt or JSON on stderr, with secrets redacted."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import MutableMapping

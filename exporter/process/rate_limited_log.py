@@ -1,7 +1,5 @@
 """A log function that suppresses repeated messages and limits the others to a number per minute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 MAX_REMEMBERED = 1000  # messages; one that is older than so many others may be logged again

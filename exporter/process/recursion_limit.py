@@ -1,7 +1,5 @@
 """How deep calls may nest. Imports little, so that a small scan starts fast."""
 
-from __future__ import annotations
-
 import sys
 
 RECURSION_LIMIT = 4096  # PATH_MAX allows 2,047 nested folders; the rest is for what walks them

@@ -4,8 +4,6 @@ With CAP_DAC_READ_SEARCH the call opens any file of a mounted file system by its
 a container. The default profiles of container runtimes allow it to processes with the capability. We never need it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -1,7 +1,5 @@
 """Splits large logs into parts, and groups logs and parts into batches of a size that suits the engine."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """Reads logs with an engine's workers, large ones in parts, and joins the results in reading order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterator
 from functools import cache

@@ -4,8 +4,6 @@ The file objects of the libraries lose everything that they decompressed in the 
 that is all of it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

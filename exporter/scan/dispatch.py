@@ -1,7 +1,5 @@
 """Sends batches to an engine's workers and returns the results in reading order. Lost batches are read again."""
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence

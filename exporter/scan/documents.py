@@ -4,8 +4,6 @@ A log that is mistaken for a document is not read. So one sign is not enough whe
 comment of a script looks like a heading. Text that begins with timestamps or log levels is a log.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Final

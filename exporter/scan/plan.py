@@ -1,7 +1,5 @@
 """Decides which files a scan reads, whether each is a job or kernel log, and its container format."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """Opens a log for reading from beginning to end. Compressed logs are decompressed as a stream."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

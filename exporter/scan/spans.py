@@ -5,8 +5,6 @@ container format, nor lie near lines that exceed the line limit. Compressed logs
 /dev/kmsg form have line numbers of their own: neither is split.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple

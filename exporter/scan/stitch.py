@@ -1,7 +1,5 @@
 """Joins the results of a log's parts into those of the whole log."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 For a million names of 28 characters these take 30 MB; a list of entries would take 300 MB.
 """
 
-from __future__ import annotations
-
 import heapq
 import os
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 It knows the end of each line and the position after it, but not what a position is or where lines come from.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Generic, Literal, TypeVar

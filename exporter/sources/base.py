@@ -4,8 +4,6 @@ A source never blocks and reads a bounded amount per call. Errors of a log or a 
 in memory; the daemon stores them in the same transaction as the counters (see `exporter.store.state`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol

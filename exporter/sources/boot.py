@@ -1,7 +1,5 @@
 """The clock of the current boot, which cannot be set: converts timestamps of the kernel to wall time."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import time

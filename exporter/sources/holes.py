@@ -1,7 +1,5 @@
 """The holes of sparse files."""
 
-from __future__ import annotations
-
 import errno
 import os
 

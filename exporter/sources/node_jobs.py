@@ -1,7 +1,5 @@
 """Which jobs run on this node, as their logs show: decides whether a kernel line can only concern one job."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ call (see `calls`) or for the main loop. So no other part has to know of the thr
 have stored if the call had failed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

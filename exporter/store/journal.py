@@ -4,8 +4,6 @@ Records arrive through `exporter.store.outbox`, each at least once; readers disc
 journal read ranges of its segments.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Sequence

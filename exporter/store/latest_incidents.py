@@ -1,7 +1,5 @@
 """Reads incidents from the journal's segments backwards, the latest first. Never writes. Each call reads a bounded amount."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 Both are bounded: while a disk is full, the oldest records are discarded and counted.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any

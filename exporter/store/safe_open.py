@@ -4,8 +4,6 @@ A named file is read without waiting for a FIFO's writer, never a device, and ne
 read by their owner only, whatever the umask: they hold text from job logs.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -5,8 +5,6 @@ not know what the rows mean. A damaged file is renamed and reported, and the dae
 is deleted or replaced while in use is written again from the database that is still open.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@ Source of the keys: prometheus/exporter-toolkit, docs/web-configuration.md. No m
 `basic_auth_users`: it may be a password that was written instead of its hash.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, Literal, Self
 

@@ -3,8 +3,6 @@
 The web server serves the same paths there as on its addresses. `curl --unix-socket DIR/control.sock http://localhost/…`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

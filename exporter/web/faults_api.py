@@ -6,8 +6,6 @@ administrators, and for root over the control socket: a job on the node could re
 the boot); `job=`, a job's id, may be repeated with other names of the job. `blind` says why open ones may be missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

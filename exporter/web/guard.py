@@ -1,7 +1,5 @@
 """ASGI middleware that authenticates each request and adds security headers to each response."""
 
-from __future__ import annotations
-
 from asyncio import BaseTransport
 
 from starlette.datastructures import MutableHeaders

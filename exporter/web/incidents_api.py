@@ -3,8 +3,6 @@
 Query: `limit`, `since`, `cause`, `signature`, `job`, and `before` (the previous page's `next`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping

@@ -4,8 +4,6 @@
 Only the last segment of a list grows. A client that has read an earlier one to the size in the list has all of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import hashlib

@@ -6,8 +6,6 @@ control socket. Being on this host proves nothing: other users' jobs run here to
 (`--web.readers=everyone`) every client may read all. Only root, the daemon's user and administrators change state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The paths that the web server serves. `exporter.web.guard` authenticates requests before they arrive here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 

@@ -3,8 +3,6 @@
 See `exporter.web.routes` for the paths, `exporter.web.guard` for authentication and `exporter.web.connections` for limits.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

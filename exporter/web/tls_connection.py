@@ -6,8 +6,6 @@ connection allocates nothing before the first byte, and its memory is freed when
 3.12.2 (gh-109534); older ones, such as Debian 12's 3.11.2, are supported.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

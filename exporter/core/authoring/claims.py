@@ -4,8 +4,6 @@ A claim is a word of a small table. It has to be named by the conditions, or by 
 conditions are alternatives has to name it in each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

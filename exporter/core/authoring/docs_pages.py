@@ -3,8 +3,6 @@
 Each page starts with what to do, then the causes; patterns come last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import regex

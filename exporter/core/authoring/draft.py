@@ -1,7 +1,5 @@
 """Draft signatures: a pack made from the log lines of one error, for its author to refine."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

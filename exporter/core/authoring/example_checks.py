@@ -3,8 +3,6 @@
 They run the real pipeline, so missed gates are found here, not on a node. `lint` checks the rest of a pack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

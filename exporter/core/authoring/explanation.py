@@ -1,7 +1,5 @@
 """What the catalogue says of a signature or root cause, for a page about it. Code stands in backticks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

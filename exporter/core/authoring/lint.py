@@ -3,8 +3,6 @@
 The loader rejects schema errors, unsearchable patterns, duplicate ids and unknown signatures.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What packs add, change and remove against other packs, and what a site's packs do to the built-in ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby

@@ -3,8 +3,6 @@
 `pack_types` names these in annotations only, and so loads without pydantic.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ Takes the text of `/proc/PID/cgroup`, or the path in a line of the kernel. A job
 as it likes, so the first part of a path that names a job decides.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Literal, NamedTuple
 

@@ -4,8 +4,6 @@ Formats nest (CRI, docker, kmsg, syslog, srun, torchrun …): all prefixes are r
 the remaining text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

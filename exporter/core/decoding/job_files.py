@@ -4,8 +4,6 @@
 some values: a key that is there twice, or another job's number, makes the file invalid.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -3,8 +3,6 @@
 Takes text only; reads no files.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Container
 from typing import Literal

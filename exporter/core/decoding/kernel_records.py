@@ -7,8 +7,6 @@ A missing field is empty. Source: Documentation/ABI/testing/dev-kmsg and kernel/
 decided elsewhere.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

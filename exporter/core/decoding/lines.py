@@ -1,7 +1,5 @@
 """Lines with hits, as byte ranges of a block. Splits on b"\n" only."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple

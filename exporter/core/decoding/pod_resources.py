@@ -3,8 +3,6 @@
 https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Prefixes nest, so they are removed one after the other.
 """
 
-from __future__ import annotations
-
 import calendar
 import re
 import string

@@ -3,8 +3,6 @@
 Where a timestamp is depends on the shape of a line. A log has few shapes, so `Heads` remembers them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from exporter.core.decoding import formats

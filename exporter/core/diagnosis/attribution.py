@@ -4,8 +4,6 @@ The path of a log and the node's own evidence each name a job, with a method and
 equally sure ones, what a job's user can write counts least. Knows no files or clocks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """An operator's request to clear node faults: `gpufault clear`, over the daemon's socket or its API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self

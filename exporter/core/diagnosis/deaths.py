@@ -1,7 +1,5 @@
 """What an incident says of the end of its process and its job, by the `death` of its signature. Knows no files or clocks."""
 
-from __future__ import annotations
-
 import re
 
 from exporter.core.catalogue.loader import Catalogue

@@ -3,8 +3,6 @@
 Knows no files, clocks or metrics.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal

@@ -3,8 +3,6 @@
 Stored as rows. Knows no files, clocks or HTTP.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace

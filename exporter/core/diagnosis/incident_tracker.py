@@ -3,8 +3,6 @@
 Knows no files or clocks: `now` is an argument, and node facts come from a function of time.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping

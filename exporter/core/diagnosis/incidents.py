@@ -6,8 +6,6 @@ the same incidents, online and offline. Programs print tracebacks without a time
 the next line of its log that has one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

@@ -4,8 +4,6 @@ A node runs many jobs. A line of the kernel follows another only if they share t
 itself broken; and a job's crash is explained by the kernel only if the kernel means that job. Knows no files or clocks.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import NamedTuple

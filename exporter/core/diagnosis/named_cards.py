@@ -1,7 +1,5 @@
 """The PCI address of the GPU that a line names by a node of KFD, a minor number or an ordinal of its process."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@ A fault stands for all critical incidents of one cause, signature, GPU and job. 
 Knows no files, clocks or HTTP.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping

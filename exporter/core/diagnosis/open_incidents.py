@@ -3,8 +3,6 @@
 Knows nothing of causes, files or clocks.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ A node may be broken, or lie. A record that passes has the types below, times be
 and depth. Texts are cut and printable. All other records are refused with a reason. Knows no files and no tables.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 The only module that knows the field names.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 A fault is cleared by what its action asks for, or by more, and never by time. Knows no files, clocks or HTTP.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ a program that uses all SMs and fails on one, as DCGM's diagnostics do, or that 
 lines count. Knows no files or clocks; stored as one row per GPU.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

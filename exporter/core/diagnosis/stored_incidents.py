@@ -1,7 +1,5 @@
 """Open incidents as JSON text in the state file. An unreadable text raises ValueError, and the caller drops it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Crashes that no signature names, in clusters of like ones: by kind, type and template. Memory is bounded."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A name that is not known, or may mean two cards, has no address.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 

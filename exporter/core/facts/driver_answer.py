@@ -1,7 +1,5 @@
 """What a vendor's driver says of its GPUs through its own library, as the child process of `probes.ask_driver` prints it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Knows no files, no clocks and no incidents.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

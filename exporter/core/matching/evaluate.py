@@ -1,7 +1,5 @@
 """Evaluation of lines by rules: which rules match, less those that yield to another match. Keeps nothing between lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from exporter.core.matching.match_result import LiteralSet, MatchResult, NeedsMoreLines, Result

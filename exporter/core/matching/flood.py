@@ -3,8 +3,6 @@ counted. In each later chunk one match is whole too, and stands for the others. 
 earliest few whole anyway. Knows no bytes and no catalogue.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Mapping, Sequence
 

@@ -3,8 +3,6 @@
 Invariant: a line is folded only if an evaluated line of its mask showed that the result is the same.
 """
 
-from __future__ import annotations
-
 from exporter.core.decoding.formats import is_rewritten, prefix_fields
 from exporter.core.decoding.lines import Candidate, following
 from exporter.core.decoding.prefixes import Clock

@@ -1,7 +1,5 @@
 """What is kept of a log between two chunks, and its JSON text for the state file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

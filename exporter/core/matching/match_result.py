@@ -1,7 +1,5 @@
 """What a line matches, by itself or with the lines that follow it: the result of an evaluation."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from exporter.core.matching.rules import RuleMatch

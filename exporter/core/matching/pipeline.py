@@ -5,8 +5,6 @@ and which signatures its still open last line has already shown, so that a line 
 Knows no files, no clocks and no incidents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Literal
 

@@ -4,8 +4,6 @@ A rule that is slow on the texts of one log stays enabled for all others: the wr
 there. Knows no patterns; the clock that times searches is an argument.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Whether the lines before a line of a job's log introduce it as a quotation: a turn of a chat, an example in a manual."""
 
-from __future__ import annotations
-
 import re
 
 SEEN_BYTES = 512  # of the lines before it

@@ -1,7 +1,5 @@
 """Matches as plain data for the state file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ open at first. Where a path that has tested an open run reaches the pattern's en
 characters, until the pattern's end is certain or out of reach. Picture and example: docs/internals/matching.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

@@ -6,8 +6,6 @@ The python engine looks for one literal after the other and serves where there i
 signatures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 

@@ -3,8 +3,6 @@
 Nothing is compiled or searched here: a pattern that would exhaust memory is refused before anyone compiles it.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Phrases of messages: counts, evidence, lists, near names, and untrusted text made printable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 

@@ -1,7 +1,5 @@
 """Problems in a user's file, with their locations. Other modules find them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ In doubt it redacts: a leaked token costs more than a look at the log. All repet
 in the length of the text. A rule is tried only on a text that holds one of its words, as few texts hold any.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache, lru_cache
 

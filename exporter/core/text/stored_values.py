@@ -1,7 +1,5 @@
 """Dataclasses as plain data and JSON. Stored JSON may be damaged: each value that is read is checked by its type."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The template of a message: what stays the same where the same error occurs elsewhere."""
 
-from __future__ import annotations
-
 import re
 
 MAX_TEMPLATE = 200  # characters

@@ -1,7 +1,5 @@
 """Validation errors of pydantic as problems with our messages and locations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """What a validation error of pydantic means to the author of a YAML file: what was expected, and what to do."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

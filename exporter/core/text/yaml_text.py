@@ -4,8 +4,6 @@ Only YAML 1.2's core scalars: `on`, `NO`, `010` and `12:30` stay text. Duplicate
 aliases, ten lines could expand to gigabytes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

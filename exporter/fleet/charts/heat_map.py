@@ -1,7 +1,5 @@
 """Places as columns of cells, darker the more happened there: nodes by rack, for example."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

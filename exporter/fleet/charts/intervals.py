@@ -1,7 +1,5 @@
 """Rate ratios with their intervals on a log axis: the forest plot, and the event study around a change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Charts over time: stacked bars, lanes of events, and the small charts in a cell of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Elements are escaped and rounded, and labels are cut to the room they have. Colo
 eyes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ A file is known by device and inode, or else by its path; either way the bytes b
 is read from its start. Records that were read before are recognised by the tables, so reading again doubles nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

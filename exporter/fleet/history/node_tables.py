@@ -3,8 +3,6 @@
 The tables have the names and columns of `schema`, as far as a timeline asks for them, and are in memory.
 """
 
-from __future__ import annotations
-
 import io
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Stores what was pulled from nodes: their records, how far each was read, and gaps, in one transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -3,8 +3,6 @@
 Knows no database: a table is a name with columns, a row is their values.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 

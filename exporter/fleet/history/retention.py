@@ -4,8 +4,6 @@ No other clock counts. The time in a record is its node's claim, often that of a
 jump to 2038 and back. Time in which the service did not run keeps rows longer.
 """
 
-from __future__ import annotations
-
 import time
 
 import duckdb

@@ -6,8 +6,6 @@ used. `targets` holds the nodes that are pulled, and how that went; its counts a
 up heartbeats for all who do not need each of them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

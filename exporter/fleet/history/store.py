@@ -1,7 +1,5 @@
 """A fleet's history as a file: opened once, filled by one thread, read by many."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

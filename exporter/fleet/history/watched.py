@@ -4,8 +4,6 @@ A row holds the hours of a node's heartbeats that end on a UTC day, the first an
 between them. It is made anew from the heartbeats whenever one of them is stored, in the same transaction.
 """
 
-from __future__ import annotations
-
 import duckdb
 
 from exporter.fleet.history.retention import RAN

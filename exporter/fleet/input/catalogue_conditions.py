@@ -1,7 +1,5 @@
 """Additions of the catalogue to observations: vendors and groups of signatures, and nodes that meet a cause's conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 What could not be read, and clocks that are wrong, are reported as gaps.
 """
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence

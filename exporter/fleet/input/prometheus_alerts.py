@@ -1,7 +1,5 @@
 """Reading of the alerts that a Prometheus fired in a window, from its series `ALERTS`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Client of the query API that Prometheus, Thanos, Mimir and VictoriaMetrics share."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

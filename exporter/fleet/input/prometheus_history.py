@@ -4,8 +4,6 @@ Jobs are not visible there: crashes of one signature within one scrape are taken
 last scrape that does not show it, and meets the facts of that scrape.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 

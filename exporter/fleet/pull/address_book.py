@@ -5,8 +5,6 @@ name of another. A daemon whose pod was replaced has a new address, which takes 
 cannot be distinguished is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

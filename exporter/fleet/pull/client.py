@@ -1,7 +1,5 @@
 """One node daemon's journal over HTTP. Its answers are checked: a daemon may be broken, or lie."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

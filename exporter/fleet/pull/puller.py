@@ -4,8 +4,6 @@ Threads ask the nodes; the caller's thread alone writes to the history. Nodes ar
 lies delays and harms no other.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

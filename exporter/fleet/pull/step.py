@@ -3,8 +3,6 @@
 No state, no database. Records that name another node are refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Sequence

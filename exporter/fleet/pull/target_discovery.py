@@ -1,7 +1,5 @@
 """Finds the node daemons: reads target files, resolves names, asks a Prometheus. If a source fails, its last answer holds."""
 
-from __future__ import annotations
-
 import glob
 import json
 import socket

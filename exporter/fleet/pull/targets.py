@@ -1,7 +1,5 @@
 """The node daemons to pull from: what Prometheus' file_sd format, its API and DNS say. Pure; `discovery` does the I/O."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The review as plain data: the JSON object whose schema is `schema.json`, and the tables of CSV made from it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

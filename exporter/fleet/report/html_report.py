@@ -1,7 +1,5 @@
 """The review as one HTML file: inline SVG and style, no script, nothing from outside. Empty sections are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 From it are made the blocks of a Slack-compatible webhook and an e-mail.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Mapping, Sequence

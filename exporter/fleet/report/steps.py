@@ -1,7 +1,5 @@
 """What to do next: what stops crashes first, then what takes minutes, then what takes days."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

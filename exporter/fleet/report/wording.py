@@ -1,7 +1,5 @@
 """How numbers and names of a review are written for people."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Wording and number formats that the terminal and the pages share. Imports nothing heavy, for the fleet service."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

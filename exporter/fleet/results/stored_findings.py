@@ -1,7 +1,5 @@
 """The findings of earlier windows, kept in one small JSON file between runs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A correlation as text for people: findings as sentences, with a forest plot of their rate ratios."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterator

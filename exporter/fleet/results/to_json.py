@@ -1,7 +1,5 @@
 """A correlation as a JSON object. The only place that knows its field names."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

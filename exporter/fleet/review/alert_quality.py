@@ -4,8 +4,6 @@ An alert is judged by its labels: at least one incident of its root cause, signa
 rule looks at until the alert ended. Alerts about the daemons or about trends are counted, not judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from statistics import median

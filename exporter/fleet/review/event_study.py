@@ -1,7 +1,5 @@
 """How much more often nodes crashed by days since each node's own change: the picture behind a rollout's finding."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What happened on a node, or to a job, in order: crashes, failed jobs, node faults, reboots, changed facts, silence."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A history from what a Prometheus has counted: crashes by node and signature, without jobs, causes or lines."""
 
-from __future__ import annotations
-
 import json
 
 import duckdb

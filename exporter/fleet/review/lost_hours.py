@@ -1,7 +1,5 @@
 """GPU-hours that crashed jobs lost. Pages, report, API, metrics and terminal all show these numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The queries of a review: from the tables `incidents`, `facts` and `watched_days` to plain rows."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

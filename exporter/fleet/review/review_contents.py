@@ -1,7 +1,5 @@
 """What a review consists of, and the catalogue's titles for its ids. Percentages and words are made where it is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How often each cause occurred over time, and last week against the week before."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import duckdb

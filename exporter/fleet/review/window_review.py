@@ -1,7 +1,5 @@
 """The review of one window against the one before it, and its verdict in two or three sentences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

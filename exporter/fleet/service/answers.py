@@ -1,7 +1,5 @@
 """What the fleet service answers at which path: its pages, the API of its history, and the JSON of its last result."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from email.utils import formatdate, parsedate_to_datetime

@@ -1,7 +1,5 @@
 """`/api/v1` of a fleet: lists as JSON or CSV with the pages' numbers, and the OpenAPI description of lists and correlation."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The pages of one cause, job or incident."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of findings: what makes crashes more frequent, nodes at risk, rollouts, bad nodes, and how far to trust them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The page of one finding: its picture, how sure it is, what speaks against it, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -4,8 +4,6 @@ Labels come from records of nodes: each family has so many series at most, the s
 series whose labels are `other`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime

@@ -4,8 +4,6 @@ The main thread waits and decides; a refresh is a process of its own, so that th
 refresh that fails leaves the last result where it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

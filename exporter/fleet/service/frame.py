@@ -1,7 +1,5 @@
 """What all pages share: the menu, the window, links that keep it, banners, and lists as HTML, JSON or CSV."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime

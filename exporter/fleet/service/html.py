@@ -1,7 +1,5 @@
 """Renders the fleet's pages: templates with autoescape, and how times, numbers, ids and hostile texts are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache

@@ -1,7 +1,5 @@
 """The lists that pages and API share: one declaration gives the query, the columns, the filters and the exports."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

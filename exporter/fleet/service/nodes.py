@@ -1,7 +1,5 @@
 """The pages of all nodes and of one node."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """The overview: one verdict line, the figures with their change, the trend, causes, findings, changes and bad nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime

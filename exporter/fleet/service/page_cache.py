@@ -4,8 +4,6 @@ An answer that exists is served from the event loop, whatever is being made. Aft
 while the next one is made. Only the event loop's thread touches the cache; answers are made in threads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import time

@@ -1,7 +1,5 @@
 """Charts of the pages, each for wide and for narrow screens, and the heat map of nodes by rack or another place."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

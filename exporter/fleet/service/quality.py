@@ -1,7 +1,5 @@
 """The page of data quality: what the service could not read or see."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A process, since arrays and DuckDB take gigabytes that only its end gives back, 
 since whatever happens to it leaves the service, and its last result, as they are.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What a request asks: window, filters, order and page. An address with these is permanent."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The page of what somebody searches: by its id the thing itself, else whatever holds the words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small tables of a page: sorted and filtered by the page's address, and exported as CSV and JSON."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Crashes that no signature matches, and how to begin one for them."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from typing import Any

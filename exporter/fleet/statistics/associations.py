@@ -4,8 +4,6 @@ The strongest value comes first; everything indistinguishable from it joins its 
 again within the strata of what was chosen. A pair is reported only where each member needs the other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

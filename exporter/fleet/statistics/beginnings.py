@@ -5,8 +5,6 @@ frequent. The facts are ranked by how much more often they changed on the affect
 list of suspects: whether one of them is the cause is for the comparison of rollouts to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

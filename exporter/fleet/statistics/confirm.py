@@ -7,8 +7,6 @@ one of twenty cases without an effect (Ville's inequality; Ramdas et al., Statis
 is also the honest one: the first was chosen because it was large.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated

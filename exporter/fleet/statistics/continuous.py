@@ -4,8 +4,6 @@ Hardly two nodes share a temperature, so each value by itself tells nothing. A n
 its quantiles, which finds any monotone trend; one with few levels also value by value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The correlation of one window: observations in, findings and the rest of the result out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

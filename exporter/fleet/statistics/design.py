@@ -4,8 +4,6 @@ A version counts with its prefixes (550.54.15 is also 550.54.* and 550.*). Where
 it, is not configuration: such facts form a family of their own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Facts hold from the moment they were recorded until the next record, so an incid
 those of today: with a third of all crashed nodes re-imaged, today's facts give a rate ratio of 3.9 from nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass, replace

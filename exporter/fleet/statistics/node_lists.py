@@ -9,8 +9,6 @@ days: one job in a loop does not make an outlier.
 Nodes at risk meet a finding, or a cause of the catalogue, and have not crashed yet.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Literal

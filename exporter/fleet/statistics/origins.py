@@ -8,8 +8,6 @@ The unit of evidence of everything statistical here is a distinct origin node. C
 1,400 false findings on a fleet of 20,000 nodes without any cause; counting an outlier node's incidents gives dozens.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ If the few crashes of a signature all fall on a rare value, that is worth a look
 of values that were compared.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

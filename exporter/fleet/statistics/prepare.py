@@ -1,7 +1,5 @@
 """Preparation of a window for testing: its states, design and units of evidence, and the gaps."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

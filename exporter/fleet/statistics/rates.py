@@ -7,8 +7,6 @@ independent, so the interval is that of a sum over nodes: Mantel and Haenszel's 
 variance by node (Liang and Zeger 1986).
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

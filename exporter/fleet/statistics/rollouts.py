@@ -6,8 +6,6 @@ sides at its first crash, so a change that a crash brings cannot look like a cur
 that follow crashes (repairs), nodes that differed before they changed, no nodes left to compare with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ its own does. A configuration crashes the others too. Where the image is a fact 
 is a stratum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

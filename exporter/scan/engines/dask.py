@@ -1,7 +1,5 @@
 """The workers of a running Dask cluster, given by the address of its scheduler."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

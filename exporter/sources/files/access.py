@@ -3,8 +3,6 @@
 An I/O error proves nothing about a file: it is counted, and the operation is retried.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import stat as modes

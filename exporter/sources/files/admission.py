@@ -3,8 +3,6 @@
 One user's many logs do not displace another's.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import TypeVar

@@ -2,8 +2,6 @@
 before they were seen. `moves` tells what becomes of each.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import stat

@@ -5,8 +5,6 @@ A log that is done with is remembered, so that a copy that turns up under a new 
 log of its path gets a number of its own. Touches no file.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import islice

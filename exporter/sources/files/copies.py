@@ -6,8 +6,6 @@ differs, the log has been truncated, or nothing has happened for a while. One th
 or is one too many, is read: a crash counted twice is better than one missed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 Raises OSError where a disk or a server gives no answer: it may be asked again. Opens no file.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -7,8 +7,6 @@ what stands at its path then is the next log of that path. Decides nothing about
 Raises OSError where a disk or a server gives no answer. Then nothing was concluded, and the same may be asked again.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

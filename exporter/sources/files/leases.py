@@ -6,8 +6,6 @@ stops, other nodes claim its logs and continue at its offsets. Nothing is writte
 Each node checks four others every ten seconds, so a fleet's requests grow linearly with the number of nodes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

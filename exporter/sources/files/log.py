@@ -4,8 +4,6 @@ Decides from numbers and bytes. `follow` finds the file that a log continues in;
 Times are seconds of the source's own clock, which never goes back. Only methods of `Log` write its fields.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """Offers the logs of a source to the pipeline, a chunk at a time, notes what was consumed, and knows which jobs write."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

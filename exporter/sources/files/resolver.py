@@ -6,8 +6,6 @@ log; `follow` does, by what was found here.
 Raises OSError where a disk or a server gives no answer. Then nothing was concluded, and the same may be asked again.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os

@@ -1,7 +1,5 @@
 """Skipped files and the reasons: counted once for each file, over restarts too, and logged once for each reason."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Callable, Mapping
 

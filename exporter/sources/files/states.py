@@ -3,8 +3,6 @@
 Pure: whoever calls makes the observation. docs/internals/tailing.md has the diagram.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import Enum, auto
 

@@ -5,8 +5,6 @@ Network file systems get no watch, since inotify never tells of remote writers (
 many folders that their watches would be taken from the kubelet (grafana/loki#4740).
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -3,8 +3,6 @@
 Compressed archives are not read; the sequence numbers show how many records they contain.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

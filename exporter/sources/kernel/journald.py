@@ -1,7 +1,5 @@
 """Kernel records from the systemd journal, for nodes where nothing else is readable."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from exporter.core.decoding import kernel_records

@@ -4,8 +4,6 @@ The transports are the other modules of this folder; `exporter.core.decoding.ker
 which ones to trust (facility 0).
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

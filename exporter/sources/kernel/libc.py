@@ -1,7 +1,5 @@
 """Two system calls that Python before 3.13 lacks: klogctl and timerfd."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time

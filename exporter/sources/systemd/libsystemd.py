@@ -3,8 +3,6 @@
 Its users decide which entries matter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 from collections.abc import Callable, Iterator, Mapping

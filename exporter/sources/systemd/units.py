@@ -1,7 +1,5 @@
 """Output of systemd units in the journal, as one log per unit. Uses `exporter.sources.systemd.libsystemd`."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 from collections import Counter, deque
