@@ -36,7 +36,8 @@ class Draft:
     changes: list[tuple[str, str, Ints, Floats]] = field(default_factory=list)  # fact, new value, nodes, times
     boots: list[tuple[Ints, Floats]] = field(default_factory=list)
     dark: list[tuple[int, float, float]] = field(default_factory=list)  # node, and the time in which it is silent
-    rows: list[tuple[Ints, Floats, Ints, Texts, Ints]] = field(default_factory=list)
+    rows: list[tuple[Ints, Floats, Ints, Texts, Ints, Ints]] = field(default_factory=list)
+    images: Floats | None = None  # nodes × images: how much of the work of a node each image is
     users: int = 100
     users_known: bool = True
     counter: int = 0
@@ -56,22 +57,29 @@ class Draft:
         return np.asarray(picked[self.rack] if by_rack else picked)
 
     def crash(
-        self, node: Ints, time: Floats, signature: int = 0, *, job: Sequence[str] | None = None, user: int | None = None
-    ) -> None:
-        """Crashes, each of a job of its own if not given, and of any user."""
+        self, node: Ints, time: Floats, signature: int = 0, *, job: Sequence[str] | None = None, user: int | None = None,
+        image: int | None = None,
+    ) -> None:  # fmt: skip
+        """Crashes, each of a job of its own if not given, and of any user and image."""
         names = [str(self.counter + i) for i in range(len(node))] if job is None else list(job)
         self.counter += len(node)
         usual = self.rng.zipf(1.5, len(node)) % self.users
         users = usual if user is None else np.full(len(node), user)
         codes = np.full(len(node), signature, dtype=np.int64)
-        self.rows.append((node.astype(np.int64), time, codes, np.array(names, dtype=object), users.astype(np.int64)))
+        images = np.full(len(node), -1 if image is None else image)
+        if image is None and self.images is not None:
+            images = (self.rng.random(len(node))[:, None] > self.images.cumsum(axis=1)[node]).sum(axis=1)
+        texts = np.array(names, dtype=object)
+        self.rows.append((node.astype(np.int64), time, codes, texts, users.astype(np.int64), images))
 
-    def at_rate(self, per_day: Floats, signature: int = 0, *, since: Floats | float = 0.0) -> None:
+    def at_rate(
+        self, per_day: Floats, signature: int = 0, *, since: Floats | float = 0.0, image: int | None = None
+    ) -> None:
         """Crashes at a rate for each node, from a second of the window on."""
         begin = np.broadcast_to(np.asarray(since, dtype=float), (self.nodes,))
         span = np.maximum(self.length - begin, 0.0)
         node = np.repeat(np.arange(self.nodes), self.rng.poisson(per_day * span / DAY))
-        self.crash(node, START + begin[node] + self.rng.uniform(0, 1, len(node)) * span[node], signature)
+        self.crash(node, START + begin[node] + self.rng.uniform(0, 1, len(node)) * span[node], signature, image=image)
 
     def background(self, weight: Floats | float = 1.0) -> None:
         """The usual crashes of all signatures, more frequent on nodes of more weight."""
@@ -79,9 +87,9 @@ class Draft:
         for signature in range(self.signatures):
             self.at_rate(own * CRASHES_A_DAY / self.signatures, signature)
 
-    def more(self, where: Bools, ratio: float, signature: int = 0) -> None:
+    def more(self, where: Bools, ratio: float, signature: int = 0, *, image: int | None = None) -> None:
         """One signature becomes so many times as frequent on some nodes."""
-        self.at_rate(where * (ratio - 1) * CRASHES_A_DAY / self.signatures, signature)
+        self.at_rate(where * (ratio - 1) * CRASHES_A_DAY / self.signatures, signature, image=image)
 
     def observed(self) -> Observed:
         names = tuple(sorted(self.facts))
@@ -105,7 +113,7 @@ class Draft:
             latest[node] = latest[node].copy()
             latest[node][index] = values[index].index(to)
             rows.append((time, node, latest[node]))
-        node, time, signature, job, user = (np.concatenate(part) for part in zip(*self.rows, strict=True))
+        node, time, signature, job, user, image = (np.concatenate(part) for part in zip(*self.rows, strict=True))
         order = np.argsort(time, kind="stable")
         parties, number = np.unique([party(name) for name in job[order].tolist()], return_inverse=True)
         ends = START + DAY / BEATS_A_DAY * np.arange(1, self.days * BEATS_A_DAY + 1)
@@ -127,6 +135,7 @@ class Draft:
                 user=user[order] if self.users_known else np.full(len(order), -1, dtype=np.int64),
                 id=np.array([f"i{i}" for i in range(len(order))], dtype=object),
                 gpu=np.full(len(order), "", dtype=object),
+                workload={} if self.images is None else {"image": image[order]},
             ),
             boots=Boots(
                 node=np.concatenate([np.zeros(0, dtype=np.int64), *(at for at, _ in self.boots)]),
@@ -334,11 +343,19 @@ def _reboot_cures(seed: int) -> Draft:
     return new
 
 
-def _image_interacts(seed: int, *, planted: bool) -> Draft:
-    """A driver crashes with one job image only; the image runs elsewhere without crashing."""
-    new = draft(seed, f"image{planted}")
+def _image_interacts(seed: int, *, elsewhere: float, team: bool) -> Draft:
+    """A crash of one image on the nodes with one driver; the image is so much of the work of the other nodes.
+
+    team: the image is that of five users, whose work it is alone.
+    """
+    new = draft(seed, f"image{elsewhere}{team}")
+    bad = new.facts["driver_version"] == "560.1"
+    own = np.where(bad, 0.3, elsewhere)[:, None]
+    new.images = np.concatenate([own, (1 - own) * np.array([[0.5, 0.3, 0.2]])], axis=1)
     new.background()
-    new.more(new.facts["driver_version"] == "560.1", 8.0 if planted else 1.0)
+    new.more(bad, 8.0, image=0)
+    if team:
+        new.rows = [(*row[:4], np.where(row[5] == 0, 200 + row[4] % 5, row[4]), row[5]) for row in new.rows]
     return new
 
 
@@ -350,6 +367,40 @@ def _goes_dark(seed: int, *, planted: bool) -> Draft:
     for node in np.flatnonzero(bad & (new.rng.random(new.nodes) < (0.35 if planted else 0.08))).tolist():
         begin = START + new.rng.uniform(0, 12) * DAY
         new.dark.append((node, begin, begin + new.rng.uniform(2, 5) * DAY))
+    return new
+
+
+def _holes(seed: int, kind: str) -> Draft:
+    """Holes in the heartbeats that are not their nodes' faults, most often on nodes with one BIOS or in some racks."""
+    new = _goes_dark(seed, planted=False)
+    new.rng = np.random.default_rng([seed, *kind.encode()])
+    some = np.flatnonzero(new.facts["bios_version"] == "2")
+
+    def dark(nodes: Ints, begin: Floats | float, days: Floats | float) -> None:
+        begins, lengths = np.broadcast_to(begin, len(nodes)), np.broadcast_to(days, len(nodes))
+        new.dark += [
+            (n, START + b * DAY, START + (b + d) * DAY) for n, b, d in zip(nodes.tolist(), begins, lengths, strict=True)
+        ]
+
+    if kind == "outage of a collector":  # of all nodes, of those of one BIOS twice, and of racks with their power
+        dark(np.arange(new.nodes), 2.1, 1.5)
+        dark(some, 4.3, 1.3)
+        dark(some, 10.6, 2.2)
+        for rack in new.rng.choice(np.unique(new.rack[some]), 4, replace=False):
+            dark(np.flatnonzero(new.rack == rack), new.rng.uniform(0.5, 12), new.rng.uniform(1, 3, RACK))
+    if kind == "retirement":  # and nodes whose records are late, each by its own time
+        retired = some[new.rng.random(len(some)) < 0.5]
+        dark(retired, new.rng.uniform(1, 13, len(retired)), 99.0)
+        late = np.flatnonzero((new.facts["driver_version"] == "560.1") & (new.rng.random(new.nodes) < 0.5))
+        dark(late, 7 - new.rng.uniform(1, 3, len(late)), 99.0)
+    if kind == "service":  # nodes come back with another BIOS, or go down after a crash
+        serviced = some[new.rng.random(len(some)) < 0.4]
+        begin = new.rng.uniform(1, 12, len(serviced))
+        dark(serviced, begin, 1.4)
+        new.changes.append(("bios_version", "5", serviced, START + (begin + 1.4) * DAY))
+        node, time = (np.concatenate([rows[i] for rows in new.rows]) for i in (0, 1))
+        repaired = new.facts["driver_version"][node] == "560.1"
+        dark(node[repaired], (time[repaired] - START) / DAY + 0.2, 2.0)
     return new
 
 
@@ -373,6 +424,10 @@ STORIES: Mapping[str, Story] = {
     "no effect of 12 levels": Story(tell=lambda seed: _dose(seed, planted=False)),
     "a reboot cures": Story(tell=_reboot_cures),
     "nodes go dark at random": Story(tell=lambda seed: _goes_dark(seed, planted=False)),
+    **{
+        f"holes in heartbeats: {kind}": Story(tell=lambda seed, kind=kind: _holes(seed, kind))  # type: ignore[misc]
+        for kind in ("outage of a collector", "retirement", "service")
+    },
     "a driver": Story(
         tell=lambda seed: _cause(seed, by_rack=False), truth=("driver_version=560.1", "driver_version=560.*")
     ),
@@ -387,6 +442,19 @@ STORIES: Mapping[str, Story] = {
     "30 values on 1,000 nodes": Story(tell=_many_values, truth=("tuning",)),
     "12 levels, 1.3 times each": Story(tell=lambda seed: _dose(seed, planted=True), truth=("age_years",)),
     "the fact is hidden where it hurts": Story(tell=_hidden, truth=("driver_version",)),
+    **{
+        f"a driver with the image of {whose}": Story(
+            tell=lambda seed, team=team: _image_interacts(seed, elsewhere=0.3, team=team),  # type: ignore[misc]
+            truth=("driver_version=560.1", "driver_version=560.*"),
+        )
+        for whose, team in (("all", False), ("a team", True))
+    },
+    **{
+        f"the image of {whose} runs with a driver and crashes": Story(
+            tell=lambda seed, team=team: _image_interacts(seed, elsewhere=0.0, team=team)  # type: ignore[misc]
+        )
+        for whose, team in (("all", False), ("a team", True))
+    },
     "nodes go dark with a driver": Story(
         tell=lambda seed: _goes_dark(seed, planted=True), truth=("driver_version=560.1", "driver_version=560.*")
     ),
