@@ -28,6 +28,7 @@ def aliased(seed: int, tied: str, times: float, noise: float = 0.0) -> Observed:
         queue = int(rng.integers(4))
         bad = model == 1
         if tied == "driver_version":
+            bad = rng.random() < 0.3 if noise and rng.random() < noise else bad
             known["driver_version"] = "6.10.5" if bad else f"6.{8 + int(rng.integers(2))}.{int(rng.integers(3))}"
         if tied == "partition":
             bad = queue < 2
@@ -51,6 +52,12 @@ def test_a_model_and_what_follows_from_it_are_one_finding_by_the_model(noise: fl
 
     assert first == f"gpu_model={MODELS[1]}"
     assert "gfx_target=gfx942" in others
+
+
+def test_a_driver_that_few_other_nodes_have_too_is_the_finding_and_not_the_model() -> None:
+    named = [told(seed, "driver_version", 12, noise=0.15) for seed in range(4)]
+
+    assert named == [[["driver_version=6.10.5"]]] * 4
 
 
 def test_a_driver_that_only_one_model_has_is_named_before_the_model() -> None:

@@ -22,6 +22,7 @@ APART = 0.05  # below it two values are distinct: the one stands out within the 
 MIN_WITH = 3  # distinct nodes that crashed with it
 MIN_EFFECT = 1.5  # a smaller rate ratio is within what a few per cent of misjudged exposure can do
 NO_BETTER = 1.92  # of log-likelihood: within a 95% interval of the best
+MOSTLY = 0.5  # of the exposure of two values is common
 COMPARED = 50  # values that are held against a chosen one, strongest first
 
 
@@ -118,7 +119,10 @@ def _association(
     design: Design, tested: Tested, value: int, direction: Direction, chosen: Sequence[Bools]
 ) -> Association:
     strata = refined_by(tested.strata_of(value), chosen)
-    others = _indistinguishable(design, tested, value, design.column(value), strata, direction)
+    others, strength = _indistinguishable(design, tested, value, design.column(value), strata, direction)
+    finer = [v for v in others if design.level[v] < design.level[value] and v in tested.candidates]
+    if finer and strength[best := max(finer, key=lambda v: strength[v])] > strength[value] + NO_BETTER:
+        return _association(design, tested, best, direction, chosen)  # it varies within the model, and tells more
     lead = _representative_of_group(design, tested, value, others)
     if lead != value:
         others = (value, *(other for other in others if other != lead))
@@ -146,8 +150,10 @@ def _representative_of_group(design: Design, tested: Tested, value: int, others:
 
 def _indistinguishable(
     design: Design, tested: Tested, value: int, column: Bools, strata: Ints, direction: Direction
-) -> tuple[int, ...]:
-    """The values indistinguishable from one: nearly the same nodes, or it does not stand out within them."""
+) -> tuple[tuple[int, ...], Floats]:
+    """The values indistinguishable from one: nearly the same nodes, or it does not stand out within them, or both explain the
+    crashes of mostly the same nodes equally well. And the evidence for all values, as far as they can be compared with it.
+    """
     family = design.values[value].family
     shares = overlap(design, column)
     counts, p = tested.counts, tested.p
@@ -166,9 +172,10 @@ def _indistinguishable(
         if hidden is not None and p[hidden] <= AGAIN:
             rivals_own |= design.column(hidden)
         within = screen.cells(design, tested.units, strata=refined_by(strata, [rivals_own]), column=column)
-        if within.p_value(direction) > APART:
+        equal = design.level[rival] <= design.level[value] and strength[rival] > strength[value] - NO_BETTER
+        if within.p_value(direction) > APART or (equal and shares[rival] > MOSTLY):
             members.append(rival)
-    return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v)))
+    return tuple(sorted(members, key=lambda v: (-round(float(strength[v]), 9), design.values[v].prefix, v))), strength
 
 
 def _with_partner(design: Design, tested: Tested, single: Association, strata: Ints) -> Association:
