@@ -11,6 +11,7 @@ from exporter.core.decoding.jobs import party
 from exporter.fleet.statistics.continuous import is_threshold
 from exporter.fleet.statistics.correlation import correlate
 from exporter.fleet.statistics.design import family_of
+from exporter.fleet.statistics.silences import SILENT
 from exporter.probes import FACTS
 
 from .small import WEEK, fleet
@@ -40,6 +41,22 @@ def test_a_cause_is_found_beside_an_array() -> None:
     assert verdict.found
     assert verdict.true_confirmed
     assert verdict.false == ()
+
+
+def test_nodes_that_go_dark_without_a_record_are_a_finding() -> None:
+    verdict = STORIES["nodes go dark with a driver"].verdict(70000)
+
+    assert verdict.found
+    assert verdict.true_confirmed
+    assert verdict.false == ()
+
+
+@pytest.mark.parametrize("story", [name for name in STORIES if name.startswith("holes in heartbeats")])
+def test_holes_in_heartbeats_that_are_not_the_nodes_faults_make_no_finding(story: str) -> None:
+    verdict = STORIES[story].verdict(70000)
+
+    assert not [said for said in verdict.false if said.startswith(SILENT)]
+    assert verdict.false_confirmed == ()
 
 
 def test_a_fact_given_out_by_rack_is_found_where_racks_are_alike() -> None:

@@ -177,6 +177,15 @@ def state_at(states: States, node: Ints, time: Floats) -> Ints:
     return np.where(holds, index, -1)
 
 
+def row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
+    """The row of facts that held on each node at each time; -1 if none was known yet."""
+    order = np.lexsort((facts.since, facts.node))
+    latest = keys(facts.node[order], facts.since[order])
+    index = np.searchsorted(latest, keys(node, time), side="right") - 1
+    row = order[np.maximum(index, 0)]
+    return np.where((index >= 0) & (facts.node[row] == node), row, -1)
+
+
 def keys(node: Ints, time: Floats) -> Ints:
     """Node and time as one number that sorts as both do; times before 1970 and after 2109 as these."""
     milliseconds = np.clip(np.floor(time * 1000), 0, (1 << _MS_BITS) - 1).astype(np.int64)

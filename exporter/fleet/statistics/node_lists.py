@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 from scipy import special, stats
 
-from exporter.fleet.observations import NOT_KNOWN, Bools, FactRows, Floats, Incidents, Ints, Texts
+from exporter.fleet.observations import NOT_KNOWN, Bools, Floats, Incidents, Ints, Texts
 from exporter.fleet.statistics.confirm import column_of
 from exporter.fleet.statistics.design import SERIAL
-from exporter.fleet.statistics.exposure import DAY, keys
+from exporter.fleet.statistics.exposure import DAY, row_at
 from exporter.fleet.statistics.findings import Finding, NodesAtRisk, OutlierNode
 from exporter.fleet.statistics.prepare import Prepared
 from exporter.fleet.statistics.ratio import fit_gamma, marginal
@@ -67,7 +67,7 @@ def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
     ]  # a slot's code to its card
     hours, model = np.zeros(len(names)), np.zeros(len(names), dtype=np.int64)
     card: Ints = np.full(len(origins.node), NOT_KNOWN)
-    at = _row_at(facts, origins.node, origins.time)
+    at = row_at(facts, origins.node, origins.time)
     for (gpu, slot), card_of in zip(slots.items(), cards, strict=True):
         here = card_of[facts.codes[states.row, slot]]
         there = here >= 0
@@ -77,15 +77,6 @@ def _gpus(prepared: Prepared, node_model: Ints) -> list[OutlierNode]:
         card[own] = card_of[facts.codes[at[own], slot]]
     use: Bools = card >= 0
     return _outliers(prepared, origins.take(use), card[use], hours, model, "gpu", tuple(map(str, names)), nodes)
-
-
-def _row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
-    """The row of facts that held on each node at each time; -1 if none was known yet."""
-    order = np.lexsort((facts.since, facts.node))
-    latest = keys(facts.node[order], facts.since[order])
-    index = np.searchsorted(latest, keys(node, time), side="right") - 1
-    row = order[np.maximum(index, 0)]
-    return np.where((index >= 0) & (facts.node[row] == node), row, NOT_KNOWN)
 
 
 def _outliers(

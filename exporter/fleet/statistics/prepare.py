@@ -36,6 +36,7 @@ from exporter.fleet.statistics.exposure import DAY, States, WatchedHours
 from exporter.fleet.statistics.findings import FactValue
 from exporter.fleet.statistics.origins import first_of_nodes, neighbourhoods, origins
 from exporter.fleet.statistics.screen import Units
+from exporter.fleet.statistics.silences import SILENT, silences
 
 ALL_CRASHES = "all crashes"
 OFTEN = 2  # crashes of the median node, from which on all crashes count and not only first ones
@@ -110,7 +111,8 @@ class Prepared:
 
     def crashed_nodes(self, number: int) -> Ints:
         """The nodes that showed a signature or group, first of their job or not."""
-        return np.unique(self.incidents.node[np.isin(self.incidents.signature, self.members.get(number, (number,)))])
+        rows = np.isin(self.incidents.signature, self.members.get(number, (number,)))
+        return np.union1d(self.incidents.node[rows], self.units_of(number).incidents.node)
 
     def together(self, signatures: Collection[int]) -> Units:
         """The units of some signatures, taken as one."""
@@ -138,7 +140,10 @@ def prepare(observed: Observed, window: Window) -> Prepared:
     beside = neighbourhoods(observed.nodes, observed.facts)
     everything = origins(observed.incidents, beside)
     np.minimum.at(first_crash, everything.node, everything.time)
-    inside = observed.incidents.take((observed.incidents.time >= window.start) & (observed.incidents.time < window.end))
+    inside, silent = (
+        rows.take((rows.time >= window.start) & (rows.time < window.end))
+        for rows in (observed.incidents, silences(observed, beside))
+    )
     origin_rows = origins(inside, beside)
     edges = exposure.edges_of(window, *_most_frequent(origin_rows, beats, window))
     states = exposure.states(observed.facts, watched, window, first_crash, edges)
@@ -160,6 +165,10 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         at = exposure.state_at(states, rows.node, rows.time)
         units[int(signature)] = screen.first_crash_units(rows, at, design, watched)
     groups = _groups(observed, units)
+    if len(silent.node):
+        silent = silent.take(exposure.state_at(states, silent.node, silent.time) >= 0)
+        units[len(observed.signatures)] = _first_crashes(silent, design, watched)
+        observed = replace(observed, signatures=(*observed.signatures, SILENT))
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
