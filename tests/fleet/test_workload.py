@@ -17,6 +17,8 @@ from exporter.fleet.statistics.correlation import correlate, remember
 from exporter.fleet.statistics.findings import Correlation
 from exporter.fleet.statistics.workload import _over_represented
 
+from .stories import STORIES
+
 SIGNATURE = "sim_fault_00"
 
 
@@ -40,6 +42,19 @@ def test_a_fact_of_one_workloads_nodes_is_not_confirmed(users: int, image: str) 
 
     assert all(f.status == "candidate" for each in found for f in each.findings if f.signature == SIGNATURE)
     assert any("does not hold without" in " ".join(f.counter_evidence) for each in found for f in each.findings)
+
+
+def test_an_effect_with_one_team_is_confirmed_if_the_team_runs_elsewhere_without_it() -> None:
+    _, second = STORIES["a driver with the image of a team"].weeks(72000)
+    (finding,) = (f for f in second.findings if f.status == "confirmed")
+
+    assert "driver_version=560.1" in map(str, finding.facts)
+    assert all(share.holds or share.elsewhere > 3 for share in finding.workload)
+    assert any("run elsewhere without this crash" in said for said in finding.counter_evidence)
+
+
+def test_an_image_that_crashes_where_it_runs_is_not_confirmed() -> None:
+    assert STORIES["the image of a team runs with a driver and crashes"].verdict(72001).false_confirmed == ()
 
 
 def test_a_fact_that_makes_everybody_crash_is_confirmed() -> None:

@@ -261,7 +261,13 @@ def _against(
 
 def _of_one_workload(workload: Sequence[WorkloadShare]) -> list[str]:
     """What a finding does not hold without, as sentences."""
-    return [f"it does not hold {WITHOUT[share.kind]}" for share in workload if not share.holds]
+    also = "; but these run elsewhere without this crash: on {} they crashed in other ways"
+    return [
+        f"it does not hold {WITHOUT[share.kind]}"
+        + (also.format(counted(share.elsewhere, "node")) if share.elsewhere else "")
+        for share in workload
+        if not share.holds
+    ]
 
 
 def _tie_breakers(prepared: Prepared, association: Association, crashed: Ints) -> tuple[str, ...]:

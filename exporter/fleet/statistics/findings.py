@@ -45,7 +45,8 @@ class WorkloadShare:
     """Of a finding's crashes the share of the largest user or job, or of all users (accounts, job names, images) that
     crash with the fact far more often than elsewhere; and the finding without their crashes.
 
-    For `container_image`, a fact of the node, `ratio` is that within images. None: no crash is left to compare.
+    For `container_image`, a fact of the node, `ratio` is that within images. None: no crash is left to compare. `elsewhere`: on
+    so many nodes without the fact these crashed in other ways, so the finding needs both them and the fact; 0: not shown.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class WorkloadShare:
     ratio: Ratio | None
     p_value: float
     holds: bool
+    elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,8 @@
 A user's program that crashes wherever it runs makes every fact of the user's nodes look bad. How many hours each user
 computed is not known, so users cannot be strata. Instead crashes are left out: those of the largest user, and those of
 users (accounts, job names, images) that crash with the fact far more often than elsewhere, as a team with a program of
-its own does. A configuration crashes the others too. Where the image is a fact of the node its hours are known, and it
-is a stratum.
+its own does. A configuration crashes the others too; or it needs their program, which runs elsewhere without this crash, as
+their other crashes show. Where the image is a fact of the node its hours are known, and it is a stratum.
 """
 
 from collections.abc import Sequence
@@ -56,6 +56,16 @@ class _Comparison:
             share=float(is_chosen[self.hit].mean()), level=level,
         )  # fmt: skip
 
+    def runs_elsewhere(self, chosen: Bools, others: Ints, others_on: Bools) -> int:
+        """On how many nodes without the fact the chosen crashed otherwise, too often for chance to spare them.
+
+        chosen: which units are theirs. others, others_on: the nodes of their other crashes, and which have the fact.
+        """
+        on, off = np.unique(others[others_on]), np.unique(others[~others_on])
+        own = [np.count_nonzero(chosen & self.hit), np.count_nonzero(chosen & ~self.hit)]
+        p_value = stats.fisher_exact([own, [len(on), len(off)]], alternative="greater").pvalue
+        return len(off) if p_value <= LEVEL_OF_OTHERS else 0
+
     def as_share(self, kind: str, names: tuple[str, ...], *, share: float, level: float) -> WorkloadShare:
         """Whether the finding holds; no ratio where no crash is left."""
         cells = screen.cells(self.prepared.design, self.units, strata=self.strata, column=self.column)
@@ -79,7 +89,9 @@ def workload_shares(
         return ()
     origins = prepared.origins
     state = state_at(prepared.design.states, origins.node, origins.time)
-    elsewhere = (state >= 0) & (column[state] if direction == "fewer" else ~column[state])
+    on = (state >= 0) & (column[state] if direction == "more" else ~column[state])
+    elsewhere = (state >= 0) & ~on
+    other_ways = (state >= 0) & ~np.isin(origins.signature, units.incidents.signature)
     own = units.incidents
     out = [
         finding.share(kind, values, _largest(values[hit]), level=LEVEL)
@@ -90,7 +102,10 @@ def workload_shares(
     for kind, values, everywhere in kinds:
         if _is_mostly_recorded(values[hit]) and len(np.unique(everywhere[everywhere >= 0])) > 1:
             chosen = _over_represented(values[hit], everywhere[elsewhere])
-            out.append(finding.share(kind, values, chosen, level=LEVEL_OF_OTHERS))
+            share = finding.share(kind, values, chosen, level=LEVEL_OF_OTHERS)
+            others = other_ways & np.isin(everywhere, chosen)
+            nodes = finding.runs_elsewhere(np.isin(values, chosen), origins.node[others], on[others])
+            out.append(share if share.holds else replace(share, elsewhere=nodes))
     facts = prepared.observed.facts
     if IMAGE_FACT in facts.names and fact != IMAGE_FACT:
         index = facts.names.index(IMAGE_FACT)
@@ -98,14 +113,14 @@ def workload_shares(
         image = int(_largest(images[units.state[hit]])[0])
         name = facts.values[index][image] if image >= 0 else UNKNOWN
         within_images = replace(finding, strata=np.where(strata >= 0, refine(strata, images), -1))
-        share = float((images[units.state[hit]] == image).mean())
-        out.append(within_images.as_share(IMAGE_FACT, (name,), share=share, level=LEVEL))
+        of_image = float((images[units.state[hit]] == image).mean())
+        out.append(within_images.as_share(IMAGE_FACT, (name,), share=of_image, level=LEVEL))
     return tuple(out)
 
 
 def beyond_one_workload(shares: Sequence[WorkloadShare]) -> bool:
-    """Whether a finding holds without each user, job, account and image, as far as they are known."""
-    return all(share.holds for share in shares)
+    """Whether a finding holds without each user, job, account and image, or these run elsewhere without its crashes."""
+    return all(share.holds or share.elsewhere for share in shares)
 
 
 def _is_mostly_recorded(values: Ints) -> bool:
