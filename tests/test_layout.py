@@ -167,12 +167,12 @@ def test_no_module_is_in_a_circle() -> None:
     TopologicalSorter(needs).prepare()  # raises CycleError, which names the circle
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_holds_one_concept(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LONGEST_FILE_LINES
+def test_a_file_holds_one_concept() -> None:
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {path: count for path, count in lines.items() if count > LONGEST_FILE_LINES} == {}
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if "regex" in imports_of(p)], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [p for p in MODULES if "import regex" in p.read_text()], ids=lambda path: path.name)
 def test_a_search_for_what_a_user_wrote_has_a_time(path: Path) -> None:
     searches = {"search", "match", "fullmatch", "finditer", "findall", "sub", "subn"}
     calls = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import io
 from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -48,12 +48,9 @@ def code_of(arguments: Sequence[str], files: dict[str, str]) -> int:
 
 
 def flags_of(command: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "exporter.cli.main", *command.split(), "--help"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        main([command, "--help"])
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *(f"signatures {verb}" for verb in VERBS)])

@@ -63,12 +63,14 @@ def test_the_built_in_packs_have_neither_errors_nor_warnings(loaded: LoadedPacks
     ] == []
 
 
-@pytest.mark.parametrize(("source", "text"), list(quotes()))
-def test_a_line_that_only_mentions_an_error_is_not_a_crash(
-    source: SourceKind, text: str, catalogue: Catalogue, pipeline: Pipeline
-) -> None:
-    matched = [m.signature for m in run_text(pipeline, text, source).matches]
-    assert [s for s in matched if catalogue.signatures[s].role != "context"] == []
+def test_a_line_that_only_mentions_an_error_is_not_a_crash(catalogue: Catalogue, pipeline: Pipeline) -> None:
+    crashes = [
+        (text, match.signature)
+        for source, text in quotes()
+        for match in run_text(pipeline, text, source).matches
+        if catalogue.signatures[match.signature].role != "context"
+    ]
+    assert crashes == []
 
 
 def test_an_example_inside_a_library_name_is_not_counted(loaded: LoadedPacks, pipeline: Pipeline) -> None:
