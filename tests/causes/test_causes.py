@@ -5,6 +5,7 @@ The cases are in the YAML files here, grouped as the causes are; `case.py` says 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from exporter.config import packs
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.pack_types import leaf_conditions
 from exporter.core.diagnosis.assessment import Diagnosis
+from exporter.core.matching import pipeline
+from exporter.core.matching.rules import Matcher
 from exporter.core.model import Truth
 from exporter.scan.plan import Task
 from exporter.scan.run import scan
@@ -27,6 +30,15 @@ VARIANTS = [(case, variant) for case in CASES.values() for variant in case.nearl
 @pytest.fixture(scope="module")
 def catalogue() -> Catalogue:
     return packs.load()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_matcher(catalogue: Catalogue) -> Iterator[None]:
+    """To make the rules of the catalogue takes longer than to scan the few lines of a case."""
+    with pytest.MonkeyPatch.context() as patch:
+        matcher = Matcher(catalogue)
+        patch.setattr(pipeline, "Matcher", lambda _catalogue, _clock: matcher)
+        yield
 
 
 @pytest.fixture(autouse=True)

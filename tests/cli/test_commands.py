@@ -647,7 +647,6 @@ def test_diff_tells_what_packs_add_change_and_leave_out(own_pack: Path, capsys: 
     other.write_text(OWN_PACK.replace("severity: info", "severity: critical"))
     assert main(["signatures", "diff", str(own_pack), str(other)]) == 1
     assert capsys.readouterr().out == "changed  signature my_step: severity\n"
-    assert main(["signatures", "diff", "builtin", "builtin"]) == 0
 
 
 def test_diff_of_a_pack_beside_the_built_in_ones_shows_what_the_pack_does(

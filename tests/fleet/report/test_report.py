@@ -5,6 +5,8 @@ import io
 import json
 import re
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,12 +28,26 @@ VOID = {"meta", "br"}
 SCHEMA = json.loads((Path(document.__file__).parent / "schema.json").read_text())
 
 
-def written(capsys: pytest.CaptureFixture[str], folder: Path, *flags: str) -> str:
-    capsys.readouterr()  # of fixtures
-    assert main(["report", "--journal", str(folder), *flags]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    return out
+@cache
+def review(folder: Path, compare: str) -> tuple[Any, ...]:
+    """What the command has to render, computed once for all formats."""
+    computed = list[tuple[Any, ...]]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "_rendered", lambda _form, _table, *review: computed.append(review) or "")
+        printed = printed_by("--journal", str(folder), "--compare", compare)
+    assert printed == ""
+    return computed[0]
+
+
+def written(folder: Path, form: str = "html", table: str = "causes", *, compare: str = "previous") -> str:
+    return command._rendered(form, table, *review(folder, compare))
+
+
+def printed_by(*flags: str) -> str:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        assert main(["report", *flags]) == 0
+    assert err.getvalue() == ""
+    return out.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +104,8 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_numbers_are_the_correlators(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = json.loads(written(capsys, fleet, "--format", "json"))
+def test_the_numbers_are_the_correlators(fleet: Path, tmp_path: Path) -> None:
+    report = json.loads(written(fleet, "json"))
     main(["correlate", "--journal", str(fleet), "--format", "json", "--output", str(tmp_path / "c.json")])
     correlation: Mapping[str, Any] = json.loads((tmp_path / "c.json").read_text())
     assert report["correlation"] == correlation
@@ -103,25 +119,25 @@ def test_the_numbers_are_the_correlators(fleet: Path, tmp_path: Path, capsys: py
     assert sum(cause["incidents"] for cause in report["causes"]) == totals["incidents"]
 
 
-def test_lost_gpu_hours_are_the_correlators(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_gpu_hours_are_the_correlators(tmp_path: Path) -> None:
     job = {"job": {"id": "1"}}
     records = [crash("a", 22, **job), crash("b", 22, "other", **job), crash("a", 24), crash("b", 15)]
-    report = json.loads(written(capsys, journal(tmp_path, [*watched("abc"), *records]), "--format", "json"))
+    report = json.loads(written(journal(tmp_path, [*watched("abc"), *records]), "json"))
     assert report["totals"]["lost_gpu_hours"] == report["correlation"]["lost_gpu_hours"]["hours"] == 24.0
 
 
 @pytest.mark.parametrize("which", ["fleet", "hostile"])
-def test_json_keeps_its_schema(which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    report = written(capsys, request.getfixturevalue(which), "--format", "json")
+def test_json_keeps_its_schema(which: str, request: pytest.FixtureRequest) -> None:
+    report = written(request.getfixturevalue(which), "json")
     assert report.isascii()
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(json.loads(report), SCHEMA)
 
 
-def test_every_format_says_the_same(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = json.loads(written(capsys, fleet, "--format", "json"))
-    page, chat = written(capsys, fleet), written(capsys, fleet, "--format", "md")
-    rows = list(csv.DictReader(io.StringIO(written(capsys, fleet, "--format", "csv"))))
+def test_every_format_says_the_same(fleet: Path) -> None:
+    report = json.loads(written(fleet, "json"))
+    page, chat = written(fleet), written(fleet, "md")
+    rows = list(csv.DictReader(io.StringIO(written(fleet, "csv"))))
     assert [int(row["incidents"]) for row in rows] == [cause["incidents"] for cause in report["causes"]]
     (at_risk,) = report["correlation"]["exposed"]
     assert "Nodes at risk" in page
@@ -134,10 +150,8 @@ def test_every_format_says_the_same(fleet: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("which", ["fleet", "hostile"])
-def test_html_is_one_harmless_file(
-    which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = written(capsys, request.getfixturevalue(which))
+def test_html_is_one_harmless_file(which: str, request: pytest.FixtureRequest) -> None:
+    text = written(request.getfixturevalue(which))
     assert len(text.encode()) < 400_000
     page = Page(text)
     assert set(page.open) <= {"html"}
@@ -151,8 +165,8 @@ def test_html_is_one_harmless_file(
 
 
 @pytest.mark.parametrize("which", ["fleet", "hostile"])
-def test_markdown_fits_a_chat(which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = written(capsys, request.getfixturevalue(which), "--format", "md").splitlines()
+def test_markdown_fits_a_chat(which: str, request: pytest.FixtureRequest) -> None:
+    lines = written(request.getfixturevalue(which), "md").splitlines()
     assert len(lines) <= 40
     assert all(len(line) < 700 for line in lines)
     text = "\n".join(lines)
@@ -160,8 +174,8 @@ def test_markdown_fits_a_chat(which: str, request: pytest.FixtureRequest, capsys
 
 
 @pytest.mark.parametrize("table", command.TABLES)
-def test_no_cell_of_csv_is_a_formula(table: str, hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = list(csv.reader(io.StringIO(written(capsys, hostile, "--format", "csv", "--table", table), newline="")))
+def test_no_cell_of_csv_is_a_formula(table: str, hostile: Path) -> None:
+    rows = list(csv.reader(io.StringIO(written(hostile, "csv", table), newline="")))
     assert rows
     assert {len(row) for row in rows} == {len(rows[0])}
     for cell in (cell for row in rows for cell in row):
@@ -169,8 +183,10 @@ def test_no_cell_of_csv_is_a_formula(table: str, hostile: Path, capsys: pytest.C
         assert not {"\n", "\r", "\u202e"} & set(cell)
 
 
-def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = list(csv.DictReader(io.StringIO(written(capsys, hostile, "--format", "csv"))))
+def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path) -> None:
+    printed = printed_by("--journal", str(hostile), "--format", "csv")
+    assert printed == written(hostile, "csv")
+    rows = list(csv.DictReader(io.StringIO(printed)))
     assert f"'{FORMULA}" in {row["id"] for row in rows}
 
 
@@ -191,17 +207,17 @@ def test_the_tables_of_the_command_are_those_of_the_document() -> None:
     assert set(command.TABLES) == set(document.TABLES)
 
 
-def test_a_quiet_week_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quiet_week_is_short(tmp_path: Path) -> None:
     folder = journal(tmp_path, watched("ab"))
-    assert len(written(capsys, folder, "--format", "md").splitlines()) <= 5
-    page = written(capsys, folder)
+    assert len(written(folder, "md").splitlines()) <= 5
+    page = written(folder)
     assert page.count("<section>") <= 1
     assert "No root incident on 2 nodes." in page
     assert "Alerts: not known; add --prometheus URL to see which alerts fired." in page
-    assert json.loads(written(capsys, folder, "--format", "json"))["alerts"] is None
+    assert json.loads(written(folder, "json"))["alerts"] is None
 
 
-def test_a_secret_in_a_line_is_not_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_secret_in_a_line_is_not_in_the_report(tmp_path: Path) -> None:
     told = {
         "captures": {"template": "password=hunter2hunter2"},
         "text": "password=hunter2hunter2",
@@ -210,19 +226,19 @@ def test_a_secret_in_a_line_is_not_in_the_report(tmp_path: Path, capsys: pytest.
     }
     folder = journal(tmp_path, [*watched("a"), crash("a", 22, "unrecognised_crash", **told)])
     for form in ("html", "md", "json"):
-        assert "hunter2" not in written(capsys, folder, "--format", form)
-    assert "hunter2" not in written(capsys, folder, "--format", "csv", "--table", "unrecognised")
+        assert "hunter2" not in written(folder, form)
+    assert "hunter2" not in written(folder, "csv", "unrecognised")
 
 
-def test_without_comparison_no_change_is_shown(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = json.loads(written(capsys, fleet, "--format", "json", "--compare", "none"))
+def test_without_comparison_no_change_is_shown(fleet: Path) -> None:
+    report = json.loads(written(fleet, "json", compare="none"))
     assert (report["change"], report["compared_with"], report["causes"][0]["change"]) == (None, None, None)
 
 
-def test_the_output_file_is_replaced_whole(fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_file_is_replaced_whole(fleet: Path, tmp_path: Path) -> None:
     target = tmp_path / "review.html"
     target.write_text("the last one")
-    assert written(capsys, fleet, "--output", str(target)) == ""
+    assert printed_by("--journal", str(fleet), "--output", str(target)) == ""
     assert target.read_text().startswith("<!DOCTYPE html>")
     assert [path.name for path in tmp_path.iterdir()] == ["review.html"]
 
@@ -233,28 +249,26 @@ def test_a_folder_without_journals_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert "no journal here" in capsys.readouterr().err
 
 
-def test_paper_is_not_taken_for_a_phone(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = written(capsys, fleet)  # A4 between its margins is narrower than the limit of a phone's layout
+def test_paper_is_not_taken_for_a_phone(fleet: Path) -> None:
+    page = written(fleet)  # A4 between its margins is narrower than the limit of a phone's layout
     assert set(re.findall(r"@media ([^{]*)\(max-width", page)) == {"screen and "}
 
 
-def test_what_the_window_before_asked_for_is_open_while_its_reason_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_window_before_asked_for_is_open_while_its_reason_is_there(tmp_path: Path) -> None:
     crashes = [crash("a", day, root_cause="nvlink_or_switch_fault") for day in (15, 16)]
     gone = journal(tmp_path / "gone", [*watched("ab"), *crashes])
     again = journal(tmp_path / "again", [*watched("ab"), *crashes, crash("b", 25, root_cause="nvlink_or_switch_fault")])
     for folder, is_open in ((gone, False), (again, True)):
-        found = json.loads(written(capsys, folder, "--format", "json"))
+        found = json.loads(written(folder, "json"))
         jsonschema.validate(found, SCHEMA)
         assert [each["open"] for each in found["actions"]] == [is_open]
-        assert ("still open" if is_open else "not found again") in written(capsys, folder)
-    assert json.loads(written(capsys, again, "--format", "json", "--compare", "none"))["actions"] == []
+        assert ("still open" if is_open else "not found again") in written(folder)
+    assert json.loads(written(again, "json", compare="none"))["actions"] == []
 
 
-def test_code_in_a_remediation_has_no_backticks_in_html(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_in_a_remediation_has_no_backticks_in_html(tmp_path: Path) -> None:
     folder = journal(tmp_path, [*watched("ab"), *(crash("a", day, "unrecognised_crash") for day in (15, 25))])
-    page = " ".join(Page(written(capsys, folder)).texts)
+    page = " ".join(Page(written(folder)).texts)
     assert "'gpufault unknowns'" in page
     assert "`" not in page
 

@@ -58,6 +58,7 @@ class View:
         self.store, self.fleet_status = store, fleet_status
         self.titles = Titles(packs.load())
         self.window, self.source, self.lost = 7 * 86400.0, "journals below /j", LostConfig()
+        self.app = router(self, "/metrics")
 
     def snapshot(self) -> MetricsSnapshot:
         return MetricsSnapshot(())
@@ -75,7 +76,7 @@ class View:
         return []
 
     def get(self, address: str) -> tuple[int, str, dict[str, str]]:
-        return asyncio.run(ask(router(self, "/metrics"), address))
+        return asyncio.run(ask(self.app, address))
 
 
 async def ask(app: Any, address: str) -> tuple[int, str, dict[str, str]]:
@@ -138,15 +139,16 @@ def target(name: str, number: int) -> TargetRow:
     )  # fmt: skip
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Iterator[View]:
-    store = filled(tmp_path, (*HOSTILE, "n1"))  # the result names n1, and the signatures of these
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
+    folder = tmp_path_factory.mktemp("hostile")
+    store = filled(folder, (*HOSTILE, "n1"))  # the result names n1, and the signatures of these
     correlated = [
         {"kind": "incident", "time": NOW - 9, "node": "n1", "id": name, "signature": name}
         for name in ("crash", "other_crash")
     ]
-    (tmp_path / "j/b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in correlated))
-    store.read_once(tmp_path / "j")
+    (folder / "j/b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in correlated))
+    store.read_once(folder / "j")
     yield View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))
     store.close()
 
