@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tailing import Node, close_nodes, copytruncate, lines, write
+from tests.support.tailing_run import Numbers
 
 BANNER = b"launcher: an option is at its default value\n" * 60
 CALLS = {"stat", "lstat", "open", "pread", "fstat", "lseek", "readlink", "scandir", "ioctl"}
@@ -51,7 +52,7 @@ class Failing:
 
 
 def numbered(first: int, behind: int) -> bytes:
-    return lines(*range(first, behind))
+    return b"".join(b"CRASH seq=%06d\n" % number for number in range(first, behind))
 
 
 def appended(node: Node, log: Path) -> int:
@@ -160,7 +161,7 @@ def test_a_call_fails_once_in_a_look(tmp_path: Path, happens: Callable[[Node, Pa
         log = folder / "job.log"
         write(log, BANNER + numbered(0, 10))
         write(folder / "other.log", numbered(1000, 1010))
-        node = Node(folder / glob, exclude=("*.gz",)).rescan().poll(1.5).commit()
+        node = Node(folder / glob, exclude=("*.gz",), pipeline=Numbers).rescan().poll(1.5).commit()
         last = happens(node, log)
         failing = Failing(moment, errno.EIO)
         with failing.on():
@@ -181,7 +182,7 @@ def test_whatever_the_error_is(tmp_path: Path, number: int) -> None:
         folder.mkdir()
         log = folder / "job.log"
         write(log, BANNER + numbered(0, 10))
-        node = Node(folder / "*.log").rescan().commit()
+        node = Node(folder / "*.log", pipeline=Numbers).rescan().commit()
         last = replaced_by_a_copy(node, log)
         with Failing(moment, number).on():
             node.poll(10.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import sys
@@ -85,8 +86,7 @@ def lay_out(folder: Path, kind: str, place: int) -> Path:
     return bad
 
 
-@pytest.mark.parametrize("place", [0, 2, HONEST], ids=["first", "between", "last"])
-@pytest.mark.parametrize("kind", DAMAGED)
+@pytest.mark.parametrize(("kind", "place"), [*zip(DAMAGED, itertools.cycle((0, 2, HONEST)))])
 def test_a_damaged_file_takes_nothing_from_the_others(
     kind: str, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
