@@ -30,6 +30,7 @@ class RuleSet:
         self._skippable = frozenset(rule for rule in rules if rule.yields_to and rule.id not in outranking)
         self._named = self._groups(rule for rule in rules if rule.kind != "shape")
         self._shapes = self._groups(rule for rule in rules if rule.kind == "shape")
+        self.guesses: dict[tuple[str, int], SensitiveRuns] = {}  # of `digit_sensitivity`
         self._mid_message = False  # a rule matched inside a kernel message, where user text may be
         # What is searched in the first line only, and what in the block of all lines.
         patterns = [(rule.lines == 1 or one.needs.one_line, one) for rule in rules for one in rule.patterns]
@@ -156,9 +157,9 @@ class RuleSet:
         from exporter.core.patterns import digit_sensitivity as runs  # 3 ms that only a flood needs
 
         text = "\n".join([*lines, ""] if more else lines)
-        sensitive = runs.searched(self._line_patterns, lines[0], sensitive)
+        sensitive = runs.searched(self._line_patterns, lines[0], sensitive, guesses=self.guesses)
         if len(lines) > 1 or isinstance(result, NeedsMoreLines):
-            sensitive = runs.searched(self._block_patterns, text, sensitive, whole=False)
+            sensitive = runs.searched(self._block_patterns, text, sensitive, whole=False, guesses=self.guesses)
         if more:
             sensitive = runs.contained(self._block_literals(), text, sensitive)
             sensitive = runs.referred_to(self._block_patterns, text, sensitive, len(lines[0]))

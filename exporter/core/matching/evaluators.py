@@ -157,3 +157,4 @@ class Evaluator:
 
     def clear(self) -> None:
         self._caches.clear()
+        self.rules.guesses.clear()

@@ -153,19 +153,11 @@ def kind_of(match: Match) -> str:
 def dump_log_end(end: LogEnd) -> dict[str, Any]:
     """What the last lines say, as plain data; only what is there."""
     plain: dict[str, Any] = {
+        **end._asdict(),
         "suspect": dump_match(end.suspect) if end.suspect else None,
         "words": dump_match(end.words[0]) if end.words else None,
         "words_end": end.words[1] if end.words else None,
-        "last": end.last,
-        "success": end.success,
-        "named": end.named,
-        "reported": end.reported,
-        "traceback": end.traceback,
         "handled": sorted(end.handled),
-        "died": end.died,
-        "run": end.run,
-        "end": end.end,
-        "read_at": end.read_at,
     }
     offsets = ("named", "reported", "traceback")
     return {name: value for name, value in plain.items() if value or (value == 0 and name in offsets)}
@@ -174,17 +166,9 @@ def dump_log_end(end: LogEnd) -> dict[str, Any]:
 def load_log_end(stored: Mapping[str, Any], context: LogContext) -> LogEnd:
     """What `dump_log_end` wrote. Raises ValueError, TypeError, KeyError and AttributeError for anything else."""
     suspect, words = stored.get("suspect"), stored.get("words")
-    return LogEnd(
-        suspect=load_match(suspect, context) if suspect else None,
-        words=(load_match(words, context), stored["words_end"]) if words else None,
-        last=stored.get("last", 0),
-        success=stored.get("success", False),
-        named=stored.get("named"),
-        reported=stored.get("reported"),
-        traceback=stored.get("traceback"),
-        handled=frozenset(stored.get("handled", ())),
-        died=stored.get("died", False),
-        run=stored.get("run", 0),
-        end=stored.get("end", 0),
-        read_at=stored.get("read_at", 0.0),
-    )
+    matches: dict[str, Any] = {
+        "suspect": load_match(suspect, context) if suspect else None,
+        "words": (load_match(words, context), stored["words_end"]) if words else None,
+        "handled": frozenset(stored.get("handled", ())),
+    }
+    return LogEnd(**{name: value for name, value in stored.items() if name in LogEnd._fields} | matches)

@@ -17,28 +17,39 @@ from exporter.core.patterns.pattern_walk import MAX_STEPS, REFERS, PatternWalk, 
 from exporter.core.patterns.required_literals import Needs
 from exporter.core.patterns.syntax import Unreadable
 
+Guesses = dict[tuple[str, int], SensitiveRuns]  # by pattern and number of runs: what was sensitive in a text before
+
 
 def searched(
-    expressions: Iterable[Expression], text: str, sensitive: SensitiveRuns = NONE_SENSITIVE, *, whole: bool = True
+    expressions: Iterable[Expression],
+    text: str,
+    sensitive: SensitiveRuns = NONE_SENSITIVE,
+    *,
+    whole: bool = True,
+    guesses: Guesses | None = None,
 ) -> SensitiveRuns:
     """The runs of an ASCII text that affect a search for some patterns, with those that are `sensitive` already.
 
-    A pattern finds the same in all texts of the mask that agree in them. Not `whole`: also in a part of the text.
+    A pattern finds the same in all texts of the mask that agree in them. Not `whole`: also in a part of the text. With
+    `guesses`, texts that are alike take less time; they are updated.
     """
+    guesses = {} if guesses is None else guesses
     text_now, lower = OpenText(text, sensitive), OpenText(text, sensitive, lower=True)
     for one in expressions:
         if not _may_have_needed(lower if one.needs.ignore_case else text_now, one.needs):
             continue
         match_start = _match_start(one, text) if whole else None
         if walk(one.pattern, text_now, _starts(one.pattern, text_now, match_start))[0].possible:
-            sensitive = _refined(one.pattern, text, sensitive, match_start)
+            key = one.pattern, text_now.runs
+            guess = guesses.get(key, NONE_SENSITIVE)
+            sensitive = guesses[key] = _refined(one.pattern, text, sensitive, guess, match_start)
             text_now, lower = OpenText(text, sensitive), OpenText(text, sensitive, lower=True)
     return sensitive
 
 
 def searched_at_start(pattern: str, text: str, sensitive: SensitiveRuns) -> SensitiveRuns:
     """The same for a pattern that is only searched for at a text's beginning."""
-    return _refined(pattern, text, sensitive, -1)
+    return _refined(pattern, text, sensitive, NONE_SENSITIVE, -1)
 
 
 def _match_start(one: Expression, text: str) -> int | None:
@@ -60,14 +71,14 @@ def _starts(pattern: str, text: OpenText, match_start: int | None) -> Frontier:
     return text.all_starts()
 
 
-def _refined(pattern: str, text: str, initial: SensitiveRuns, match_start: int | None) -> SensitiveRuns:
-    """The sensitive runs with those without which it is unclear what the pattern finds."""
+def _refined(pattern: str, text: str, initial: SensitiveRuns, guess: SensitiveRuns, start: int | None) -> SensitiveRuns:
+    """The sensitive runs with those without which it is unclear what the pattern finds; `guess`: those to try first."""
 
     def after(sensitive: SensitiveRuns) -> tuple[OpenText, Frontier, PatternWalk]:
         open_text = OpenText(text, sensitive)
-        return open_text, *walk(pattern, open_text, _starts(pattern, open_text, match_start))
+        return open_text, *walk(pattern, open_text, _starts(pattern, open_text, start))
 
-    sensitive, steps = initial, 0
+    sensitive, steps = initial | guess, 0
     while True:
         open_text, end, walker = after(sensitive)
         if not end.possible or not open_text.open:

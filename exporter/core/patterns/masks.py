@@ -14,8 +14,10 @@ SHORT_RUN, LONGEST_RUN = 7, 20  # characters: of most ids and figures; of a 64-b
 # A number; a hexadecimal number behind 0x, with its x; or a word of hexadecimal digits with a letter, of six characters or
 # more (`Ch 0000abcd`) or behind an underscore (NVIDIA's driver writes 0x7f3a_5c00abcd).
 RUN = re.compile(
-    rb"([x0-9a-f](?:(?<=\b0x)[0-9a-f]+(?![^\W_])"
+    rb"([x0-9a-f](?<![^\W\d_][a-f])"  # not a letter within a word: most of those that are read
+    rb"(?:(?<=[0-9])[0-9]*+(?![xa-f])"
     rb"|(?:(?<!\w.)(?=[0-9a-f]{5})|(?<=[0-9a-f]_.))(?:(?<=[0-9])[0-9]*[a-f]|(?<=[a-f])[a-f]*[0-9])[0-9a-f]*\b"
+    rb"|(?<=\b0x)[0-9a-f]+(?![^\W_])"
     rb"|(?<=[0-9])[0-9]*+(?!x[0-9a-f])))"
 )
 
@@ -77,12 +79,8 @@ class SensitiveRuns(NamedTuple):
         """A function of runs that gives the key of a text in a cache."""
         characters, lengths = sorted(self.characters), sorted(self.lengths)
         if not lengths:
-            return itemgetter(*characters) if characters else _nothing
+            return itemgetter(*characters) if characters else lambda _runs: None
         return lambda runs: (*[runs[n] for n in characters], *[len(runs[n]) for n in lengths])
-
-
-def _nothing(_runs: list[bytes]) -> None:
-    return None
 
 
 NONE_SENSITIVE = SensitiveRuns()

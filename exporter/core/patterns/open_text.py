@@ -71,11 +71,11 @@ class OpenText:
         self._sized = {DECIMAL: 0, HEXADECIMAL: 0}
         self._starts = {DECIMAL: 0, HEXADECIMAL: 0}
         self.least, self.most = [0], [0]  # characters before each state
-        at = 0
+        at = self.runs = 0
         for number, match in enumerate(RUN.finditer(text.encode())):
             start = match.start() + match[0].startswith(b"x")
             self._fixed(self.text[at:start])
-            at = match.end()
+            at, self.runs = match.end(), number + 1
             kind = DECIMAL if match[0].isdigit() else HEXADECIMAL
             if number in sensitive.characters:
                 self._fixed(self.text[start:at])
