@@ -19,9 +19,9 @@ KERNEL_POLLS = 8  # of 1 MiB at most, then job logs have a turn
 LARGE_CHUNK_BYTES = 1 << 19  # of one log in a round, half of what is read at a time: there is more of it
 ROUND_BYTES = 4 << 20  # of all logs: as much as a source hands out in a poll
 ROUND_SECONDS = 1.0  # then a source's rest waits for the next round: 4 MiB of nothing but crashes would take 6 s
-NEWS_SECONDS = 0.05  # between two wake-ups by files: each costs as much as to read 0.3 MB, however little was written
-INTERVAL_SECONDS = 0.1  # between two commits while matches keep coming: a commit costs as much as to read 1 MB
-BURST_SECONDS = 0.3  # after as long a rest three commits follow each other at once: most crashes are a few lines
+NEWS_SECONDS = 0.1  # between two wake-ups by files: each costs as much as to read 0.3 MB, however little was written
+INTERVAL_SECONDS = 0.25  # between two commits while matches keep coming: a commit costs as much as to read 1 MB
+BURST_SECONDS = 0.75  # after as long a rest three commits follow each other at once: most crashes are a few lines
 
 
 class PollScheduler:
@@ -127,7 +127,7 @@ def _descriptors(sources: Sequence[Source]) -> list[int]:
 
 
 class CommitPace:
-    """Limits commits of matches to ten per second, and a short burst after an idle time. Times are Unix seconds."""
+    """Limits commits of matches to four a second, and a short burst after an idle time. Times are Unix seconds."""
 
     def __init__(self) -> None:
         self._used_to = -math.inf  # each commit uses an interval
