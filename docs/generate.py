@@ -46,10 +46,11 @@ Both services show the process metrics of the Prometheus client library (`proces
 
 Served at `/metrics` as Prometheus text or OpenMetrics. What is shown has been committed: after `kill -9` and a restart
 the counters go on. Series of `gpufault_incidents_total` exist at 0 from the start for signatures of severity error and
-critical that can occur on the node, so `increase()` sees a first crash; others begin with their first incident or line.
-Those of `gpufault_incident_verdicts_total` do not; [alerting.md](alerting.md#what-a-fatal-fault-is) has an expression
-that sees the first. Labels are ids of the catalogue or PCI addresses, never text of a
-log; only `gpufault_job_incidents` has the names of jobs, users and pods, in at most `limits.job_series` series (0: none).
+critical that can occur on the node, with `root_cause="unknown"`; all others begin with their first incident or line, which
+`increase()` does not see. `sum by (instance, signature)` of a counter less that of the window's start sees it;
+[alerting.md](alerting.md#what-a-fatal-fault-is) has an expression for alerts. Labels are ids of the catalogue or PCI
+addresses, never text of a log; only `gpufault_job_incidents` has the names of jobs, users and pods, in at most
+`limits.job_series` series (0: none).
 
 {_metric_rows(METRICS)}
 ## The fleet service, `gpufault fleet`, port 9874

@@ -30,7 +30,7 @@ CAUSES = variable(
 
 
 def added(counter: str, window: str) -> str:
-    """What a counter of nodes has gained in a window. Its series begin with the first line: `increase()` would miss that."""
+    """What a counter of nodes has gained in a window. Its series begin with the first one: `increase()` would miss that."""
     name = f"gpufault_{counter}_total{{{NODES}}}"
     return f"{name} - ({name} offset {window} or {name} * 0)"
 
@@ -146,7 +146,6 @@ def root_cause() -> Json:
 
 
 def node() -> Json:
-    increase = "increase(gpufault_{}_total{{" + NODES + "}}[$__range])"
     return dashboard(
         "gpufault-node", "gpufault / Node", "Incidents, facts and sources of a node.",
         [CLUSTERS, JOBS, INSTANCES],
@@ -172,7 +171,7 @@ def node() -> Json:
                    {"{{signature}}": f"sum by (signature) ({added('lines_matched', '$__rate_interval')}) > 0"}, width=12,
                    unit="none"),
             table("Incidents", "In the selected time range.",
-                  f"sort_desc(sum by (instance, signature, root_cause) ({increase.format('incidents')}) > 0)",
+                  f"sort_desc(sum by (instance, signature, root_cause) ({added('incidents', '$__range')}) > 0)",
                   number="incidents", width=12),
             table("Incidents by GPU", "Incidents that name a GPU, by PCI address, since counting began.",
                   f"sort_desc(sum by (instance, gpu, signature) (gpufault_gpu_incidents_total{{{NODES}}}))",

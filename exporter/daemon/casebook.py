@@ -76,7 +76,7 @@ class Casebook:
             warn(f"an incident of {incident.signature} is counted without a diagnosis: no pack has its signature")
 
     def start_at_zero(self) -> None:
-        """Create at 0 the series that can occur on this node, so that `increase()` detects a first crash."""
+        """Create at 0 a series of each signature that can occur on this node."""
         kinds: set[SourceKind] = {"kernel" if item.kind == "kmsg" else "job" for item in self._config.sources}
         self._counters.start_at_zero(possible_series(self.catalogue, kinds, self._watch.facts.vendors))
 

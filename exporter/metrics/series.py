@@ -1,4 +1,4 @@
-"""The series that exist at 0 from the start, so that `increase()` sees a first crash."""
+"""The series that exist at 0 from the start: one a signature. A pair with a known cause begins with its first incident."""
 
 from collections.abc import Collection, Iterator
 
@@ -7,7 +7,7 @@ from exporter.core.catalogue.pack_types import Signature
 from exporter.core.model import UNKNOWN, SourceKind, Vendor
 from exporter.metrics.counters import Labels
 
-SEVERITIES = ("error", "critical")  # a node exposes hundreds of pairs: what ends no job appears with its first incident
+SEVERITIES = ("error", "critical")  # a node exposes hundreds: what ends no job appears with its first incident
 
 
 def possible_series(
@@ -19,8 +19,7 @@ def possible_series(
             continue
         if signature.role == "context" or signature.severity not in SEVERITIES:
             continue
-        for cause in [*(cause.id for cause in catalogue.causes_of(signature.id)), UNKNOWN]:
-            yield "gpufault_incidents_total", (signature.id, cause)
+        yield "gpufault_incidents_total", (signature.id, UNKNOWN)
     for kind in sorted(kinds):
         yield "gpufault_unmatched_error_lines_total", (kind,)
 

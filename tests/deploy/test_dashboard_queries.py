@@ -69,7 +69,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         correlator = f"127.0.0.1:{free_port()}"
         serve = ("--journal", str(folder / "journals"), "--window=28d", f"--web.listen-address={correlator}")
         running.append(Program(folder / "fleet.log", gpufault(), "fleet", *serve))
-        write_history(folder, quiet_days([node.folder.name for node in nodes], CAUSE, now=time.time()))
+        write_history(folder, quiet_days([node.folder.name for node in nodes], now=time.time()))
         telemetry = running_page(TELEMETRY)
         pages.append(telemetry)
         targets = {

@@ -84,7 +84,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         for node in nodes.values():
             node.start()
         labels = {node.address: {"cluster": "e2e", "instance": name} for name, node in nodes.items()}
-        write_history(tmp_path, quiet_days(list(nodes), CAUSE, now=time.time()))
+        write_history(tmp_path, quiet_days(list(nodes), now=time.time()))
         alertmanager = Alertmanager(tmp_path, hasty_alertmanager(tmp_path, receiver.address))
         running.append(alertmanager)
         prometheus = Prometheus(

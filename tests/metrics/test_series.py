@@ -34,10 +34,9 @@ def labels_of(metric: str, series: list[tuple[str, tuple[str, ...]]]) -> list[tu
     return [labels for name, labels in series if name == metric]
 
 
-def test_every_pair_of_a_vendor_that_is_there_can_occur() -> None:
+def test_a_signature_of_a_vendor_that_is_there_has_one_pair_at_first() -> None:
     series = list(possible_series(CATALOGUE, {"job", "kernel"}, {"amd"}))
     assert labels_of("gpufault_incidents_total", series) == [
-        ("amd_fault", "old_driver"),
         ("amd_fault", "unknown"),
         ("amd_reset", "unknown"),
         ("amd_error", "unknown"),
@@ -47,12 +46,13 @@ def test_every_pair_of_a_vendor_that_is_there_can_occur() -> None:
 def test_where_no_gpu_was_found_every_vendors_can_occur() -> None:
     series = list(possible_series(CATALOGUE, {"job"}, set()))
     shown = labels_of("gpufault_incidents_total", series)
-    assert shown == [("amd_error", "unknown"), ("nv_error", "old_cuda"), ("nv_error", "unknown")]
+    assert shown == [("amd_error", "unknown"), ("nv_error", "unknown")]
 
 
-@pytest.mark.parametrize("vendor", ["amd", "intel", "nvidia"])
-def test_of_the_built_in_packs_a_node_of_one_vendor_shows_few(vendor: Vendor) -> None:
-    assert len(list(possible_series(packs.load([]), {"job", "kernel"}, {vendor}))) < 500
+@pytest.mark.parametrize(("vendors", "most"), [({"amd"}, 225), ({"intel"}, 225), ({"nvidia"}, 225), (set(), 350)])
+def test_of_the_built_in_packs_a_node_shows_few(vendors: set[Vendor], most: int) -> None:
+    """So that a node with eight GPUs of one vendor has at most 400 series of all metrics, one without a GPU 450."""
+    assert len(list(possible_series(packs.load([]), {"job", "kernel"}, vendors))) <= most
 
 
 @pytest.fixture

@@ -186,7 +186,10 @@ def _crashes(api: Api, window: Window, selector: str, node: str, step: float) ->
     """(node, signature, time) of each rise of a counter."""
     own = f'{selector},root_cause!="peer_failure"'
     span = f"{round(window.end - window.start)}s"
-    risen = api.at(f"sum by ({node}, signature) (increase(gpufault_incidents_total{{{own}}}[{span}])) > 0", window.end)
+    counter, of = f"gpufault_incidents_total{{{own}}}", f"sum by ({node}, signature)"
+    most = f"{of} (max_over_time({counter}[{span}]))"  # a pair with a known cause appears with its first incident
+    grown = f"{most} > ({of} ({counter} offset {span}) or {most} * 0)"
+    risen = api.at(f"{grown} or {of} (increase({counter}[{span}])) > 0", window.end)
     where: dict[str, list[str]] = {}
     for series in risen:
         if node in series.labels and "signature" in series.labels:
