@@ -25,5 +25,5 @@ class CompilePacks(BuildHookInterface):
             sys.path.remove(self.root)
         target = Path(tempfile.mkdtemp(prefix="gpufault-packs-")) / packs.COMPILED
         databases = Pipeline(packs.load()).databases()
-        target.write_text(compile_packs(packs.builtin(), databases), encoding="utf-8")
+        target.write_bytes(compile_packs(packs.builtin(), databases))
         build_data["force_include"][str(target)] = f"exporter/{packs.COMPILED}"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.core.catalogue.outcomes import Outcomes
 
 REPORTS = "reports"  # a folder of the built-in packs that only explanations read
-COMPILED = "_signatures.json"  # made when the wheel is built; a checkout reads its YAML
+COMPILED = "_signatures.pickle"  # made when the wheel is built; a checkout reads its YAML
 _ORDINARY_WORDS = Path(__file__).with_name("ordinary_words.txt")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _PACKAGED, _CHECKOUT = _PACKAGE / "_signatures", _PACKAGE.parent / "signatures"
@@ -187,4 +187,4 @@ def is_compiled() -> bool:
 
 
 def _compiled() -> Compiled | None:
-    return loader.load_compiled((_PACKAGE / COMPILED).read_text("utf-8")) if is_compiled() else None
+    return loader.load_compiled((_PACKAGE / COMPILED).read_bytes()) if is_compiled() else None

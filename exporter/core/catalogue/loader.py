@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import fnmatch
-import json
-from binascii import a2b_base64, b2a_base64
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from exporter.core.catalogue.pack_files import (
@@ -23,16 +20,11 @@ from exporter.core.catalogue.pack_files import (
     read_packs,
 )
 from exporter.core.catalogue.pack_types import (
-    Condition,
     CrashShape,
-    DeathLine,
     Echo,
-    Example,
     LogFact,
-    NearMiss,
     Pack,
     Patterned,
-    RecoveryLine,
     RootCause,
     Signature,
     Table,
@@ -246,64 +238,42 @@ def examine(
     )
 
 
-def compile_packs(texts: Sequence[NamedText], databases: Databases = NO_DATABASES) -> str:
-    """Checked packs as one JSON text for the wheel, without examples.
+def compile_packs(texts: Sequence[NamedText], databases: Databases = NO_DATABASES) -> bytes:
+    """Checked packs for the wheel, without examples: the same bytes for the same packs.
 
-    Shared gates and literals are stored once, so the daemon keeps each once.
+    Equal gates and literals are one object, so the daemon keeps each once.
     """
-    from exporter.core.text.stored_values import to_data
+    import pickle
 
     loaded = load(texts)
-    gated = loaded.catalogue.gates
-    all_gates = sorted(frozenset().union(*gated.values()))
-    gates_of = {pattern: [bisect_left(all_gates, gate) for gate in sorted(of)] for pattern, of in gated.items()}
-    packs = [to_data(_without_examples(file.pack)) for file in loaded.own]
     searched = {
         p for f in loaded.own for kind in PATTERNED for i in getattr(f.pack, kind) for p in (*i.patterns, *i.unless)
     }
-    needs_of = {pattern: needs(pattern) for pattern in sorted(searched)}
-    sets = sorted({tuple(literals) for needs in needs_of.values() for literals in (*needs.sets, *needs.first)})
-    at = {literals: index for index, literals in enumerate(sets)}
-    data = {
-        "packs": packs,
-        "all_gates": [(gate.literal.decode(), gate.ignore_case) for gate in all_gates],
-        "gates": gates_of,
-        "sets": sets,
-        "needs": {
-            pattern: (
-                [at[tuple(literals)] for literals in needs.sets],
-                needs.ignore_case,
-                [at[tuple(literals)] for literals in needs.first],
-                needs.one_line,
-            )
-            for pattern, needs in needs_of.items()
-        },
-        "databases": [
-            (key.decode(), b2a_base64(database, newline=False).decode()) for key, database in databases.items()
-        ],
-    }
-    return json.dumps(data, separators=(",", ":"))
+    shared: dict[Any, Any] = {}
 
+    def once(items: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(shared.setdefault(item, item) for item in map(tuple, items))
 
-def load_compiled(text: str) -> Compiled:
-    """Read the text that `compile_packs` wrote."""
-    data = json.loads(text)
-    all_gates = [Gate(literal.encode(), blind) for literal, blind in data["all_gates"]]
-    literals = data["sets"]
-
-    @cache
-    def gates_at(*indexes: int) -> frozenset[Gate]:
-        return frozenset(all_gates[at] for at in indexes)
-
-    return Compiled(
-        packs=tuple(_from_data(Pack, pack) for pack in data["packs"]),
-        gates={pattern: gates_at(*of) for pattern, of in data["gates"].items()},
-        needs={
-            pattern: Needs(tuple(literals[at] for at in sets), blind, tuple(literals[at] for at in first), one_line)
-            for pattern, (sets, blind, first, one_line) in data["needs"].items()
-        },
-        databases={key.encode(): a2b_base64(database) for key, database in data["databases"]},
+    needed = {pattern: needs(pattern) for pattern in sorted(searched)}
+    compiled = Compiled(
+        packs=tuple(_without_examples(file.pack) for file in loaded.own),
+        needs={p: one._replace(sets=once(one.sets), first=once(one.first)) for p, one in needed.items()},
+        databases=dict(databases),
     )
+    gates = {
+        pattern: tuple(shared.setdefault(gate, gate) for gate in sorted(of))
+        for pattern, of in sorted(loaded.catalogue.gates.items())
+    }  # a set would be written in the order of this process
+    return pickle.dumps((compiled, gates), protocol=5)
+
+
+def load_compiled(data: bytes) -> Compiled:
+    """Read what `compile_packs` wrote: a part of the wheel, as its code is."""
+    import pickle
+
+    compiled: Compiled
+    compiled, gates = pickle.loads(data)  # noqa: S301
+    return replace(compiled, gates={pattern: frozenset(of) for pattern, of in gates.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,37 +284,6 @@ class Compiled:
     gates: Mapping[str, frozenset[Gate]] = field(default_factory=dict)
     needs: Mapping[str, Needs] = field(default_factory=dict)
     databases: Databases = NO_DATABASES
-
-
-def _from_data(kind: type[Any], data: Mapping[str, Any]) -> Any:
-    """The inverse of `to_data`. Compiled packs are checked already, and load without pydantic."""
-    return kind(**{_FIELDS.get(name, name): _read(name, item) for name, item in data.items()})
-
-
-_FIELDS = {"not": "not_", "in": "in_"}
-_PARTS: Mapping[str, type[Any]] = {
-    "signatures": Signature,
-    "root_causes": RootCause,
-    "tables": Table,
-    "rows": TableRow,
-    "log_facts": LogFact,
-    "echoes": Echo,
-    "crash_shapes": CrashShape,
-    "examples": Example,
-    "near_misses": NearMiss,
-    "recovery": RecoveryLine,
-    "death": DeathLine,
-    **dict.fromkeys(("when", "supported_by", "against", "all", "any", "not"), Condition),
-}
-
-
-def _read(name: str, item: Any) -> Any:
-    kind = _PARTS.get(name)
-    if isinstance(item, list):
-        if kind is None:
-            return tuple(item)
-        return tuple(_from_data(kind, part) if isinstance(part, dict) else part for part in item)  # a cause has names
-    return _from_data(kind, item) if kind and isinstance(item, dict) else item
 
 
 def _first_row(rows: Iterable[TableRow], line: Mapping[str, str]) -> TableRow | None:
