@@ -27,7 +27,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.diagnosis.restarts import restart_of
 from exporter.core.matching.pipeline import Pipeline
 from exporter.core.matching.rules import Rule, Verdict, facts_of
-from exporter.core.model import Incident, LogFormat, Record, SourceKind
+from exporter.core.model import STRENGTHS, Incident, LogFormat, Record, SourceKind
 from exporter.core.text.phrases import printable
 
 SHOWN_CANDIDATES = 4  # the best of those that a missing fact leaves open; more would not help at 3 a.m.
@@ -66,7 +66,7 @@ def explanation(
     gpu = gpu_of(incident)
     extent += [f"GPU {gpu}"] if gpu else []
     yield from field("signature", " · ".join([incident.signature, *extent]))
-    yield from _emphasised(field("cause", _cause(diagnosis, chosen)), color=color)
+    yield from _emphasised(field("cause", _cause(diagnosis, chosen, signature.undecided)), color=color)
     if not chosen:
         yield from incident_text.mostly(diagnosis.domain)
         yield from _reports(outlook(outcomes, facts))
@@ -113,14 +113,14 @@ def _location(incident: Incident, log: str | None) -> str:
     return f"kernel log, {rfc3339(incident.first.happened)}"
 
 
-def _cause(diagnosis: Diagnosis, chosen: Assessment | None) -> str:
+def _cause(diagnosis: Diagnosis, chosen: Assessment | None, undecided: str) -> str:
     if chosen:
         return incident_text.cause_text(chosen.cause, diagnosis.verdict)
     if any(a.sufficient for a in diagnosis.considered):
         return "unknown: facts are missing; the causes below are neither confirmed nor ruled out"
     if diagnosis.considered:
         return "unknown: no known cause fits"
-    return "unknown: no cause is known for this; the advice is the signature's"
+    return f"unknown: {undecided or 'no cause is known for this; the advice is that of its signature'}"
 
 
 def _evidence_text(leaf: Leaf, before: int, fact_lines: Mapping[str, Sequence[int]], log: str | None) -> str:
@@ -184,8 +184,8 @@ def _value(leaf: Leaf, *, holds: bool = True) -> str:
         return f"{name} is {'set' if holds else 'not set'}"
     negation = "" if holds else "not "
     if asked.startswith("~ "):
-        words = _in_words(asked.removeprefix("~ "))
-        return f"{name} is {negation}like {words}" if words else f"{name} {'shows it' if holds else 'is another'}"
+        words = _in_words(asked.removeprefix("~ ")) or "it"
+        return f"{name} {'shows' if holds else 'lacks'} {words}"
     if asked.startswith("= "):
         return f"{name} is {negation}{asked.removeprefix('= ')}"
     if asked.startswith("in "):
@@ -224,14 +224,11 @@ def every_candidate(diagnosis: Diagnosis) -> Iterator[str]:
     """Every cause that could explain an incident, condition by condition."""
     for assessment in diagnosis.considered:
         mark = ">" if assessment.cause.id == diagnosis.root_cause else MARKS[assessment.truth]
-        grade = incident_text.GRADES[assessment.cause.strength]
-        yield f"  {mark} {assessment.cause.id}: {assessment.truth}; {grade}"
+        yield f"  {mark} {assessment.cause.id}: {assessment.truth}; {STRENGTHS[assessment.cause.strength]}"
         for leaf in (*assessment.held, *assessment.failed, *assessment.undetermined):
             yield f"      {MARKS[leaf.truth]} {_condition(leaf)}"
-        for leaf in assessment.supports:
-            yield f"      + supported by {_condition(leaf)}"
-        for leaf in assessment.against:
-            yield f"      - speaks against it: {_condition(leaf)}"
+        yield from (f"      + supported by {_condition(leaf)}" for leaf in assessment.supports)
+        yield from (f"      - speaks against it: {_condition(leaf)}" for leaf in assessment.against)
 
 
 def _condition(leaf: Leaf) -> str:

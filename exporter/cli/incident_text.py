@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.core.collectives import collective_texts
-from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS, STAMPED, UNKNOWN, UNRECOGNISED, Domain, Restart
+from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS, STAMPED, STRENGTHS, UNKNOWN, UNRECOGNISED, Domain, Restart
 from exporter.core.text.phrases import counted, evidence_text, printable
 
 if TYPE_CHECKING:
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 TABLE_FROM = 4  # incidents; fewer need no table
 _COLORS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
-GRADES = {
-    "A": "confirmed and fixed upstream",
-    "B": "documented or diagnosed by the vendor or project",
-    "C": "reported by several",
-    "D": "reported once",
-    "E": "inferred",
-}
 
 
 def scan_text(
@@ -135,7 +128,7 @@ def heading(where: str, title: str, severity: str, text: str, *, color: bool) ->
 
 def cause_text(cause: RootCause, verdict: str) -> str:
     """A cause in one sentence, with its id and verdict, and how well it is established."""
-    return f"{cause.title} ({cause.id}; {VERDICTS[verdict]}; {GRADES[cause.strength]})"
+    return f"{cause.title} ({cause.id}; {VERDICTS[verdict]}; {STRENGTHS[cause.strength]})"
 
 
 VERDICTS = {

@@ -69,6 +69,13 @@ ACTION_WORDS: Mapping[Action, str] = {
     "reboot": "reboot the node",
     "replace": "replace the part",
 }
+STRENGTHS = {
+    "A": "confirmed and fixed upstream",
+    "B": "documented or diagnosed by the vendor or project",
+    "C": "reported by several",
+    "D": "reported once",
+    "E": "inferred",
+}
 OPERATOR_ACTIONS: frozenset[Action] = frozenset({"run_diagnostics", "reset_gpu", "reboot", "replace"})
 MAX_KEPT_MATCHES = 10  # the earliest of an incident; an amdgpu page-fault block has 11 lines, the first ten suffice
 UNKNOWN = "unknown"

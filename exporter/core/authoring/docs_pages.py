@@ -12,7 +12,7 @@ from exporter.core.catalogue.outcomes import Outcomes, Outlook, outlook
 from exporter.core.catalogue.pack_files import PackFile
 from exporter.core.catalogue.pack_types import Condition, RootCause, Signature, Table, TableRow
 from exporter.core.diagnosis.causes import requirement_text
-from exporter.core.model import ACTION_WORDS
+from exporter.core.model import ACTION_WORDS, STRENGTHS
 from exporter.core.patterns.expression import search_in_time
 from exporter.core.patterns.syntax import FLAGS
 
@@ -25,13 +25,6 @@ ROLES = {
     "context": "not a crash; it explains others and is never counted as an incident",
 }
 LOGS = {"job": "the job's log", "kernel": "the kernel log"}
-STRENGTHS = {
-    "A": "confirmed and fixed upstream",
-    "B": "a maintainer's diagnosis",
-    "C": "several reports",
-    "D": "one report",
-    "E": "inferred",
-}
 _ASSUMED = {"held": "to hold", "failed": "not to hold"}
 VENDORS = {"amd": "AMD", "intel": "Intel", "nvidia": "NVIDIA", "any": "Any vendor"}
 
@@ -82,7 +75,8 @@ def _page(signature: Signature, catalogue: Catalogue, paged: Set[str], reports: 
         f"It is {ROLES[signature.role]}.\n",
         *_section("What to do first", _first_steps(signature, causes)),
         *_section("What the vendor's table says", _tables(signature, catalogue, paged)),
-        *_section("What explains it", (_cause(cause) for cause in causes)),
+        *_section("What explains it", map(_cause, causes)),
+        *_section("Why the line does not tell the cause", [_prose(signature.undecided)]),
         *_section("What it turned out to be", _reports(reports)),
         *_section("What it follows from", _links(signature.follows, catalogue, paged)),
         *_section("What it looks like", [_fenced(example.text) for example in signature.examples]),

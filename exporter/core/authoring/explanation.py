@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from exporter.core.authoring.docs_pages import STRENGTHS, decided_by
+from exporter.core.authoring.docs_pages import decided_by
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.catalogue.outcomes import Outcomes, Outlook, outlook
-from exporter.core.model import Domain
+from exporter.core.model import STRENGTHS, Domain
 
 EXAMPLES = 3
 LINES_OF_CAUSE = 5  # signatures of a cause whose reports are shown, those with most of them
@@ -24,11 +24,11 @@ class Explanation:
     title: str
     verdict: str
     domain: Domain
-    remediation: str
-    sentences: tuple[str, ...]
-    blocks: tuple[tuple[str, tuple[str, ...]], ...]
-    related: tuple[str, ...]
-    references: tuple[str, ...]
+    remediation: str = ""
+    sentences: tuple[str, ...] = ()
+    blocks: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    related: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
     outlooks: tuple[tuple[str, Outlook], ...] = ()
 
 
@@ -44,7 +44,7 @@ def explanation_of(
         return Explanation(
             kind="root cause", title=cause.title, verdict=cause.verdict, domain=cause.domain,
             remediation=cause.remediation,
-            sentences=(chosen, f"Evidence {cause.strength}: {STRENGTHS[cause.strength]}."), blocks=(),
+            sentences=(chosen, f"Evidence {cause.strength}: {STRENGTHS[cause.strength]}."),
             related=tuple(sorted(catalogue.matching(cause.signatures))), references=cause.references,
             outlooks=tuple(
                 (signature, Outlook(sentences=shown.sentences))  # the cause is known: nothing is left to decide
@@ -62,7 +62,7 @@ def explanation_of(
     return Explanation(
         kind="signature", title=signature.title, verdict=signature.usual_verdict, domain=signature.domain,
         remediation=signature.remediation,
-        sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.",),
+        sentences=(f"Severity {signature.severity}; layer {signature.layer}; in {logs}.", *filter(None, [signature.undecided])),
         blocks=tuple((head, texts) for head, texts in blocks if texts),
         related=tuple(sorted(related.id for related in catalogue.causes_of(name))), references=signature.references,
         outlooks=tuple(_most_reported([name], outcomes)),

@@ -105,8 +105,6 @@ def domains_of(reports: Iterable[SettledReport]) -> Counter[Domain]:
 def outlook(outcomes: Outcomes, facts: Mapping[str, str] | None = None, besides: Collection[Domain] = ()) -> Outlook:
     """The words for an incident with these facts. besides: domains that known causes and their facts already ask for."""
     public, site = _undisputed(outcomes.public), _undisputed(outcomes.site)
-    if not outcomes.count:
-        return Outlook()
     sentences = [_sentence("settled report", outcomes.public, facts or {})] if outcomes.public else []
     if outcomes.site:
         sentence = _sentence("settled incident", outcomes.site, facts or {})
@@ -272,16 +270,10 @@ DECIDING: Mapping[Domain, tuple[str, Mapping[Vendor, str]]] = {
             "any": "python3 program.py  # on another node, with the same input",
         },
     ),
-    "network": (
-        "a link of this node or its peer is down or counts errors",
-        {"any": "ibstat; rdma link; ip -s link"},
-    ),
+    "network": ("a link of this node or its peer is down or counts errors", {"any": "ibstat; rdma link; ip -s link"}),
     "storage": (
         "other jobs wait for the same file system, or the kernel log has its errors",
         {"any": "df -hT .; journalctl -k | grep -iE 'nfs|lustre|gpfs|I/O error'"},
     ),
-    "scheduler": (
-        "the batch system says that it ended the job",
-        {"any": "sacct -j JOB -o JobID,State,ExitCode,Reason"},
-    ),
+    "scheduler": ("the batch system says that it ended the job", {"any": "sacct -j JOB -o JobID,State,ExitCode,Reason"}),
 }  # fmt: skip

@@ -118,11 +118,14 @@ class Gated(Patterned):
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoversLines(PackItem):
     """Covers the lines whose captures have the values of `where`; a missing capture counts as ""."""
 
-    __slots__ = ()
-    where: Mapping[str, str]
+    where: Annotated[
+        Mapping[str, str],
+        about("capture to its values, as in a table's row; without, every line of the signature counts"),
+    ] = field(default_factory=dict)
 
     def covers(self, captures: Mapping[str, str]) -> bool:
         return all(is_one_of(captures.get(name, ""), values) for name, values in self.where.items())
@@ -139,9 +142,6 @@ class RecoveryLine(CoversLines):
             "that the line names, else for all of the signature's vendor"
         ),
     ]
-    where: Annotated[
-        Mapping[str, str], about("capture to its values, as in a table's row; without, every line shows it")
-    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +157,6 @@ class DeathLine(CoversLines):
             "death"
         ),
     ]
-    where: Annotated[
-        Mapping[str, str], about("capture to its values, as in a table's row; without, every line reports it")
-    ] = field(default_factory=dict)
 
     def is_of_its_own(self, captures: Mapping[str, str]) -> bool:
         """Whether the process may have ended by itself: nobody killed it from outside."""
@@ -214,10 +211,11 @@ class Signature(Gated):
     ] = 0.0
     counts: Annotated[
         Literal["always", "last"],
-        about(
-            "last: a line is an incident only where its log ends with it; a program that goes on was not stopped by it"
-        ),
+        about("last: an incident only where the log ends with the line; a program that goes on was not stopped by it"),
     ] = "always"
+    undecided: Annotated[str, about("of a fault without a root cause: why its line cannot tell it, and what would")] = (
+        ""
+    )
     remediation: Annotated[str, about("what to do first if the cause is unknown")] = ""
     references: Annotated[tuple[str, ...], about("sources of the format or the meaning")] = ()
     status: Annotated[
@@ -438,8 +436,7 @@ class Pack(PackItem):
 def leaf_conditions(cause: RootCause) -> Iterator[tuple[Loc, Condition]]:
     """Every leaf condition of a cause, with its location inside the cause."""
     stack: list[tuple[Loc, Condition]] = [(("when",), cause.when)] if cause.when else []
-    stack += [(("supported_by", n), c) for n, c in enumerate(cause.supported_by)]
-    stack += [(("against", n), c) for n, c in enumerate(cause.against)]
+    stack += [((key, n), c) for key in ("supported_by", "against") for n, c in enumerate(getattr(cause, key))]
     while stack:
         loc, condition = stack.pop(0)
         for key in ("all", "any"):

@@ -9,8 +9,6 @@ from typing import Literal
 from exporter.core.catalogue.pack_types import RootCause
 from exporter.core.model import Action, Domain, Incident, Severity, Truth, Verdict
 
-STRENGTHS = "ABCDE"
-
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
@@ -44,7 +42,7 @@ class Assessment:
     sufficient: tuple[tuple[Leaf, ...], ...] = ()  # sets of undetermined leaves that would prove it; shortest first
 
     @property
-    def rank(self) -> tuple[int, int, str]:
+    def rank(self) -> tuple[int, str, str]:
         """A sort key, best cause first: most evidence, then best grade, then name.
 
         Assumptions are not evidence. Evidence that two conditions ask for counts once.
@@ -58,10 +56,10 @@ class Assessment:
     def _evidence(self) -> Iterable[Leaf]:
         return (leaf for leaf in (*self.held, *self.supports) if leaf.source and not leaf.of_signature)
 
-    def _rank_with(self, more: Iterable[Leaf]) -> tuple[int, int, str]:
+    def _rank_with(self, more: Iterable[Leaf]) -> tuple[int, str, str]:
         evidence = {(leaf.subject, leaf.value) for leaf in self._evidence()}
         evidence.update((leaf.subject, leaf.value) for leaf in more)
-        return (len(self.against) - len(evidence), STRENGTHS.index(self.cause.strength), self.cause.id)
+        return (len(self.against) - len(evidence), self.cause.strength, self.cause.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

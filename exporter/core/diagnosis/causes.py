@@ -250,7 +250,7 @@ def _compare_share(condition: Condition, part: str, whole: str) -> tuple[Truth, 
     amount, total = byte_count(part), byte_count(whole)
     if amount is None or not total:
         return Truth.FAILED, f"{part}; {condition.of} is unknown"
-    return _truth(amount / total >= (condition.at_least or 0.0)), f"{part} of {whole}"
+    return _truth(amount / total >= (condition.at_least or 0.0)), f"{part} against {whole}"
 
 
 def _match_leaf(condition: Condition, glob: str, context: EvidenceContext) -> Leaf:

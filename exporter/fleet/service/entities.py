@@ -8,13 +8,12 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from exporter.config import packs
-from exporter.core.authoring.docs_pages import STRENGTHS
 from exporter.core.authoring.explanation import explanation_of
 from exporter.core.catalogue.outcomes import Outlook, outlook
 from exporter.core.collectives import collective_texts
 from exporter.core.diagnosis.record_schema import IncidentRecord, RefusedRecord, incident_of
 from exporter.core.diagnosis.restarts import restart_advice
-from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS
+from exporter.core.model import DOMAIN_WORDS, RESTART_WORDS, STRENGTHS
 from exporter.core.text.phrases import counted
 from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.observations import Window
@@ -48,9 +47,9 @@ def cause_page(frame: Frame, name: str) -> Response:
     store, titles = store_of(frame), frame.view.titles
     about = titles.about(name)
     is_seen = "SELECT 1 FROM incidents WHERE root_cause = $name OR signature = $name LIMIT 1"
-    if about["kind"] == "id" and not store.rows(is_seen, {"name": name}):
+    if about.kind == "id" and not store.rows(is_seen, {"name": name}):
         raise MissingPage(f"No cause or signature {clip(name)!r}")
-    own = "signature" if about["kind"] == "signature" else "cause"
+    own = "signature" if about.kind == "signature" else "cause"
     rows, total = _list(frame, "incidents", {own: name}, LATEST)
     if not total and own == "cause":
         own = "signature"
@@ -73,14 +72,14 @@ def cause_page(frame: Frame, name: str) -> Response:
     evidence = store.rows(f"""SELECT e ->> 'what' AS what, e ->> 'value' AS value, count(*) AS n FROM (
         SELECT unnest(CAST(record -> '$.evidence' AS JSON[])) AS e FROM incidents WHERE {condition})
         GROUP BY ALL ORDER BY n DESC LIMIT 50""", of)  # fmt: skip
-    kind = {"id": "Not in the catalogue"}.get(about["kind"], about["kind"].capitalize())
+    kind = {"id": "Not in the catalogue"}.get(about.kind, about.kind.capitalize())
     findings = [
         finding for finding in (frame.view.fleet_status.result or {}).get("findings", ())
-        if name == finding["signature"] or (own == "cause" and finding["signature"] in about["related"])
+        if name == finding["signature"] or (own == "cause" and finding["signature"] in about.related)
     ]  # fmt: skip
     explanation = explanation_of(titles.catalogue, name, lambda signature: packs.outcomes(titles.catalogue, signature))
     return frame.page(
-        "cause.html", clip(about["title"]), trail=("/causes", "Causes"), name=name, about=about, rows=rows, total=total,
+        "cause.html", clip(about.title), trail=("/causes", "Causes"), name=name, about=about, rows=rows, total=total,
         sub=f"{kind} · {counted(count_roots['n'], 'root incident')} on {counted(count_roots['nodes'], 'node')} in this window, "
             f"{counted(total - count_roots['n'], 'consequence')}",
         listing=LISTS["incidents"], all=frame.link("/incidents", **{own: name}), findings=finding_items(frame, findings),
@@ -164,7 +163,7 @@ def job_page(frame: Frame, name: str) -> Response:
         "entity.html", f"Job {clip(name)}: {clip(frame.view.titles.title(cause))}", trail=("/jobs", "Jobs"),
         sub=f"{counted(who['incidents'], 'incident')} on {counted(nodes.total, 'node')}"
             + "".join(f" · {incident}" for incident in owner),
-        why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about["remediation"],
+        why=Why(verdict=root.verdict or "unclear", cause=cause, remediation=about.remediation,
                 note=("The root cause is not known; this is the first root incident's signature. " if unknown else
                       "The root cause of the first root incident. ")
                      + f"{counted(who['roots'], 'root incident')}, {counted(who['incidents'] - who['roots'], 'consequence')}. "
@@ -212,7 +211,7 @@ def incident_page(frame: Frame, name: str) -> Response:
         ranks=_rank_texts(record),
         same_time=[(_titled(frame, str(e.get("signature") or "–")), *(str(e.get(k) or "–") for k in ("gpu", "text")))
                    for e in _listed(record, "same_time") if isinstance(e, dict)],
-        remediation=str(record.get("remediation") or titles.about(row["root_cause"])["remediation"] or ""),
+        remediation=str(record.get("remediation") or titles.about(row["root_cause"]).remediation or ""),
         others=_other_causes(frame, row["signature"], row["root_cause"]), properties=properties,
         reports=outlook_html(shown) if shown.sentences else "", how_sure=_how_sure(frame, row["root_cause"]),
         family=family if len(family) > 1 else [], listing=LISTS["incidents"],
@@ -231,22 +230,16 @@ def _how_sure(frame: Frame, root_cause: str | None) -> str:
 def _other_causes(frame: Frame, signature: str, chosen: str | None) -> PageTable:
     """The other root causes of a signature, with what would have decided for them."""
     titles = frame.view.titles
-    rows = []
-    for name in titles.about(signature)["related"]:
-        considered = explanation_of(titles.catalogue, name)
-        if name != chosen and considered is not None:
-            verdict = tag(titles.about(name)["verdict"])
-            rows.append(
-                (
-                    link(frame.to, "causes", name, titles.title(name), with_id=True),
-                    verdict,
-                    with_code(considered.sentences[0]),
-                )
-            )
+    rows = [
+        (link(frame.to, "causes", name, other.title, with_id=True), tag(other.verdict), with_code(other.sentences[0]))
+        for name in titles.about(signature).related
+        if name != chosen and (other := explanation_of(titles.catalogue, name))
+    ]
+    about = titles.catalogue.signatures.get(signature)
     return frame.table(
         "others", "Why not another cause", ("Root cause", "Whose", "What would decide for it"), rows,
         note="These were considered; what they need was not in the evidence, or the chosen cause is more specific",
-        empty="The catalogue has no other cause for this signature.",
+        empty=(about and about.undecided) or "The catalogue has no other cause for this signature.",
     )  # fmt: skip
 
 

@@ -1,6 +1,5 @@
 """Renders the fleet's pages: templates with autoescape, and how times, numbers, ids and hostile texts are shown."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from urllib.parse import quote
 from jinja2 import Environment
 from markupsafe import Markup
 
-from exporter.core.authoring.explanation import explanation_of
+from exporter.core.authoring.explanation import Explanation, explanation_of
 from exporter.core.catalogue.loader import Catalogue
 from exporter.core.model import DOMAIN_WORDS
 from exporter.core.text.phrases import printable
@@ -106,21 +105,7 @@ class Titles:
         entry = self.catalogue.root_causes.get(name) or self.catalogue.signatures.get(name)
         return entry.title if entry else name
 
-    def about(self, name: str) -> Mapping[str, Any]:
-        """What the catalogue says of an id: kind, title, remediation, references, verdict, and its relatives' ids."""
-        explanation = explanation_of(self.catalogue, name)
-        if explanation is None:
-            return {
-                "kind": "id",
-                "title": name,
-                "remediation": "",
-                "verdict": "unclear",
-                "domain": "unknown",
-                "references": (),
-                "related": (),
-            }
-        return {
-            "kind": explanation.kind, "title": explanation.title, "remediation": explanation.remediation,
-            "verdict": explanation.verdict, "domain": explanation.domain, "references": explanation.references,
-            "related": explanation.related,
-        }  # fmt: skip
+    def about(self, name: str) -> Explanation:
+        """What the catalogue says of an id, also of one that it does not have."""
+        unlisted = Explanation(kind="id", title=name, verdict="unclear", domain="unknown")
+        return explanation_of(self.catalogue, name) or unlisted

@@ -93,4 +93,4 @@ def _known(frame: Frame, words: list[str]) -> Iterator[tuple[Any, ...]]:
         for name in sorted(names):
             title = titles.title(name)
             if all(word in f"{name} {title}".lower() for word in words):
-                yield link(frame.to, "causes", name, title, with_id=True), kind, tag(titles.about(name)["verdict"])
+                yield link(frame.to, "causes", name, title, with_id=True), kind, tag(titles.about(name).verdict)
