@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from exporter.cli import options as flags
-from exporter.core.model import UNRECOGNISED, Layer, Severity, SourceKind, Vendor
+from exporter.core.model import UNKNOWN, UNRECOGNISED, Layer, Severity, SourceKind, Vendor
 from exporter.core.text.phrases import counted
 
 if TYPE_CHECKING:
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Lists, shows, checks, tests and describes signatures. docs/writing-signatures.md says how to write one."
 LEAST_SHARE = 0.05  # of an estimate that is printed
-WITHOUT_CAUSE = {  # what stands in a record in the place of a cause
-    "unknown": "no cause is known for this crash, or none could be shown. `gpufault explain --facts host LOG` on the "
-    "node names those that are still possible, and the command that finds out what would decide; without a log, "
-    "`gpufault signatures show` of the signature tells what to do first.",
-}
-VERBS = "list|show|new|check|test|diff|schema|docs"
+WITHOUT_CAUSE = """unknown: no cause is known for this crash, or none could be shown. `gpufault explain --facts host LOG` on the
+node names those that are still possible, and the command that finds out what would decide; without a log,
+`gpufault signatures show` of the signature tells what to do first."""
+VERBS = "list|show|new|check|test|diff|schema|docs|reports"
 BUILTIN = "builtin"  # the built-in packs, for `diff`
 PACKS = "your own packs: files or folders, loaded beside the built-in packs"
 
@@ -75,19 +73,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     writing.add_argument("--out", metavar="DIR", default="docs/signatures", help="default: docs/signatures")
     flags.add_catalogue(writing)
+    giving = verbs.add_parser("reports", help="your packs' settled incidents in the project's form, without names")
+    giving.add_argument("--address", required=True, metavar="URL", help="of the issue or change in which you give them")
+    giving.add_argument(
+        "--allow",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="words that are not names",
+    )
+    flags.add_catalogue(giving)
 
 
 def run(options: argparse.Namespace) -> int:
     verbs = {
-        "list": _list,
-        "show": _show,
-        "new": _new,
-        "check": _check,
-        "test": _test,
-        "diff": _diff,
-        "schema": _schema,
-        "docs": _docs,
-    }
+        "list": _list, "show": _show, "new": _new, "check": _check, "test": _test, "diff": _diff, "schema": _schema,
+        "docs": _docs, "reports": _reports,
+    }  # fmt: skip
     return verbs[options.verb](options)
 
 
@@ -110,9 +112,8 @@ def _list(options: argparse.Namespace) -> int:
             print(json.dumps({**row, "title": signature.title, "pack": pack, "override": signature.override}))
             continue
         mark = f" (pack {pack}, in the place of the built-in one)" if signature.override else ""
-        print(
-            "{id:<{width}}  {vendor:<6}  {layer:<9}  {severity:<8}".format(**row, width=width), signature.title + mark
-        )
+        columns = "{id:<{width}}  {vendor:<6}  {layer:<9}  {severity:<8}".format(**row, width=width)
+        print(columns, signature.title + mark)
     return 0
 
 
@@ -127,8 +128,8 @@ def _show(options: argparse.Namespace) -> int:
     loaded = packs.load_texts(flags.pack_folders(options))
     catalogue = loaded.catalogue
     items = [item for item in (catalogue.signatures.get(options.id), catalogue.root_causes.get(options.id)) if item]
-    if options.id in WITHOUT_CAUSE:
-        print(textwrap.fill(f"{options.id}: {WITHOUT_CAUSE[options.id]}", 110))
+    if options.id == UNKNOWN:
+        print(textwrap.fill(WITHOUT_CAUSE, 110))
         return 0
     if not items:
         ids = (*catalogue.signatures, *catalogue.root_causes)
@@ -193,13 +194,13 @@ def _new(options: argparse.Namespace) -> int:
 
 def _defined_in(loaded: LoadedPacks, item: Signature | RootCause) -> str:
     """The file and line of an item, and what it replaces."""
-    problems = [
-        file.document.problem(loc, "")
+    locations = [
+        f"{problem.file}:{problem.line}"
         for file in (*loaded.own, *loaded.builtin)
         for loc, other in file.items()
         if other.id == item.id and type(other) is type(item)
+        for problem in [file.document.problem(loc, "")]
     ]
-    locations = [f"{problem.file}:{problem.line}" for problem in problems]
     return f"defined in {locations[0]}" + (f", in the place of {locations[1]}" if item.override else "")
 
 
@@ -230,8 +231,8 @@ def _profile(loaded: LoadedPacks) -> list[Problem]:
     from exporter.core.authoring import pattern_costs
     from exporter.core.catalogue.pack_types import Patterned
 
-    files = loaded.own or loaded.builtin
-    patterned = [(file, loc, item) for file in files for loc, item in file.items() if isinstance(item, Patterned)]
+    items = [(file, loc, item) for file in loaded.own or loaded.builtin for loc, item in file.items()]
+    patterned = [(file, loc, item) for file, loc, item in items if isinstance(item, Patterned)]
     ids = {item.id for _, _, item in patterned}
     measured = pattern_costs.costs(loaded.catalogue, time.process_time, ids)
     usual = (
@@ -323,8 +324,8 @@ def _schema(_options: argparse.Namespace) -> int:
     from exporter.core.catalogue.pack_files import schema
     from exporter.core.catalogue.pack_types import Pack
 
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    print(json.dumps({**dialect, **schema(Pack).json_schema()}, indent=2))
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    print(json.dumps({"$schema": dialect, **schema(Pack).json_schema()}, indent=2))
     return 0
 
 
@@ -348,9 +349,35 @@ def _docs(options: argparse.Namespace) -> int:
     return 0
 
 
+def _reports(options: argparse.Namespace) -> int:
+    """Print the reports of a site's packs for the project; none of them if one may still have a name."""
+    import yaml
+
+    from exporter.config import packs
+    from exporter.core.catalogue.reports import unusual_words
+    from exporter.core.text.problems import InvalidInput
+    from exporter.core.text.stored_values import to_data
+
+    if not options.address.startswith("https://"):
+        raise flags.UsageError("--address: give an address that begins with https://, such as that of an issue")
+    usual = packs.usual_words() | {word.lower() for word in options.allow}
+    own = packs.load_texts(flags.pack_folders(options)).own
+    reports = [(file, number, report) for file in own for number, report in enumerate(file.pack.reports)]
+    advice = "use other words, or --allow what is not one"
+    problems = [
+        file.document.problem(("reports", number, "cause"), f"may have a name: {', '.join(words)}; {advice}")
+        for file, number, report in reports
+        if (words := unusual_words(report, usual))
+    ]
+    if problems:
+        raise InvalidInput(problems)
+    given = [{**to_data(one), "address": f"{options.address}#{n}"} for n, (_, _, one) in enumerate(reports, 1)]
+    print(yaml.safe_dump({"reports": given}, sort_keys=False, allow_unicode=True, width=110), end="")
+    return 0
+
+
 def _held(loaded: LoadedPacks) -> str:
-    files = loaded.own or loaded.builtin
-    written = [file.document.data for file in files]  # rejected items count too
+    written = [file.document.data for file in loaded.own or loaded.builtin]  # rejected items count too
     kinds = ("signatures", "root_causes", "reports")
     signatures, causes, reports = (sum(len(data.get(kind) or ()) for data in written) for kind in kinds)
     of_site = f", {counted(reports, 'settled report')}" if reports else ""

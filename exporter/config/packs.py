@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from exporter.core.catalogue import loader
 from exporter.core.catalogue.loader import Catalogue, Compiled, LoadedPacks
-from exporter.core.catalogue.reports import SettledReport
+from exporter.core.catalogue.reports import WORDS, SettledReport
 from exporter.core.model import Domain
 from exporter.core.text.phrases import nearest
 from exporter.core.text.problems import InvalidInput, Loc, Problem
@@ -83,6 +83,12 @@ def ordinary_words() -> dict[str, int]:
     """The frequent words of ordinary text, and how many there are at least in a million."""
     lines = (line.split() for line in _ORDINARY_WORDS.read_text(encoding="utf-8").splitlines())
     return {word: int(least) for least, *words in lines for word in words}
+
+
+def usual_words() -> set[str]:
+    """In lower case: words of ordinary text and of the shipped reports, but for their addresses."""
+    texts = (re.sub(r"(?m)^.*\baddress: .*$", "", text) for _, text in report_texts())
+    return {word.lower() for word in chain(ordinary_words(), *map(WORDS.findall, texts))}
 
 
 @cache

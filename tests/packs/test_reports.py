@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
 from exporter.cli.main import main
 from exporter.config import packs
@@ -74,6 +75,46 @@ def test_no_line_that_a_users_own_code_can_raise_blames_a_library(lines: str) ->
     of_lines = [s for s in packs.load().signatures.values() if fnmatch(s.id, lines)]
     assert of_lines
     assert {s.domain for s in of_lines} <= {"unknown", "program"}
+
+
+def test_each_fault_of_its_own_has_a_cause_or_says_why_its_line_tells_none() -> None:
+    catalogue = packs.load()
+    explained = {
+        s.id: (bool(catalogue.causes_of(s.id)), bool(s.undecided))
+        for s in catalogue.signatures.values()
+        if s.role == "root"
+    }
+    assert {name for name, (has_cause, says_why) in explained.items() if has_cause == says_why} == set()
+    reasons = [s.undecided for s in catalogue.signatures.values() if s.undecided]
+    assert len(set(reasons)) >= len(reasons) - 2  # three file systems share theirs
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("A defective card gave wrong results", []),
+        ("A card of gpu-07 gave wrong results", ["gpu-07"]),
+        ("Written by Annabel to /lus/annabel/run7", ["Annabel", "/lus/annabel/run7"]),
+        ("Job 4811234 on login1.site.org read /dev/shm", ["4811234", "login1.site.org"]),
+    ],
+)
+def test_a_site_gives_its_reports_without_names(
+    words: str, names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {**ENTRY, "address": "https://tickets.example.com/4711", "cause": words}
+    lines = "".join(f"    {key}: '{value}'\n" for key, value in own.items())
+    (tmp_path / "own.yaml").write_text(f"pack: own\nreports:\n  - {lines.strip()}\n")
+    asked = ["signatures", "reports", "--address", "https://github.com/o/p/issues/1", "--signatures.dir", str(tmp_path)]
+    assert main(asked) == (2 if names else 0)
+    printed = capsys.readouterr()
+    assert main([*asked[:3], "somewhere", *asked[4:]]) == 2
+    if names:
+        assert printed.out == ""
+        assert f"own.yaml:7:5: reports[0].cause: may have a name: {', '.join(names)};" in printed.err
+        assert main([*asked, "--allow", *names]) == 0
+        printed = capsys.readouterr()
+    [given] = yaml.safe_load(printed.out)["reports"]
+    assert given == {**own, "address": "https://github.com/o/p/issues/1#1"}
 
 
 def test_each_shipped_report_has_an_end_a_known_signature_and_one_address_for_it() -> None:

@@ -22,8 +22,8 @@ class Explanation:
 
     kind: str
     title: str
-    verdict: str
-    domain: Domain
+    verdict: str = "unclear"
+    domain: Domain = "unknown"
     remediation: str = ""
     sentences: tuple[str, ...] = ()
     blocks: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -104,12 +104,11 @@ def domains_of(reports: Iterable[SettledReport]) -> Counter[Domain]:
 
 def outlook(outcomes: Outcomes, facts: Mapping[str, str] | None = None, besides: Collection[Domain] = ()) -> Outlook:
     """The words for an incident with these facts. besides: domains that known causes and their facts already ask for."""
-    public, site = _undisputed(outcomes.public), _undisputed(outcomes.site)
     sentences = [_sentence("settled report", outcomes.public, facts or {})] if outcomes.public else []
     if outcomes.site:
         sentence = _sentence("settled incident", outcomes.site, facts or {})
         sentences.append(f"On this fleet: {sentence[:1].lower()}{sentence[1:]}")
-    both = (*site, *public)
+    both = (*_undisputed(outcomes.site), *_undisputed(outcomes.public))
     shares = outcomes.shares() if len(both) >= LEAST else {}
     return Outlook(
         sentences=tuple(sentences),

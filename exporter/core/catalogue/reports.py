@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from exporter.core.model import Domain, Vendor
@@ -19,6 +20,10 @@ Settled = Literal[
     "own mistake",
     "hardware replaced",
 ]
+
+
+WORDS = re.compile(r"[\w./@:+-]*\w")  # a path, a host, an address or a version is one
+_NUMBER = re.compile(r"v?\d{1,4}(?:\.\d[\w+-]*)*")  # or a version; a job's is longer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,3 +47,11 @@ class SettledReport:
     def check(self) -> None:
         if self.domain == "unknown":
             raise ValueError("domain: a settled report has one; leave out a report without an end")
+
+
+def unusual_words(report: SettledReport, usual: Collection[str]) -> list[str]:
+    """The words of a report that may be names, of a host, user, job or path: those that are not among the usual ones."""
+    versions = (text for pair in (*report.software.items(), *report.fixed_in.items()) for text in pair)
+    texts = (report.cause, *report.gpu, *report.circumstances, *versions)
+    words = dict.fromkeys(word for text in texts for word in WORDS.findall(text))
+    return [word for word in words if word.lower() not in usual and not _NUMBER.fullmatch(word)]

@@ -107,5 +107,4 @@ class Titles:
 
     def about(self, name: str) -> Explanation:
         """What the catalogue says of an id, also of one that it does not have."""
-        unlisted = Explanation(kind="id", title=name, verdict="unclear", domain="unknown")
-        return explanation_of(self.catalogue, name) or unlisted
+        return explanation_of(self.catalogue, name) or Explanation(kind="id", title=name)
