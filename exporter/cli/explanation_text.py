@@ -185,7 +185,7 @@ def _value(leaf: Leaf, *, holds: bool = True) -> str:
     negation = "" if holds else "not "
     if asked.startswith("~ "):
         words = _in_words(asked.removeprefix("~ ")) or "it"
-        return f"{name} {'shows' if holds else 'lacks'} {words}"
+        return f"{name} {'shows' if holds else 'does not show'} {words}"
     if asked.startswith("= "):
         return f"{name} is {negation}{asked.removeprefix('= ')}"
     if asked.startswith("in "):
