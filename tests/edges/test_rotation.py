@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import BinaryIO, cast
+from typing import cast
 
 import pytest
 
@@ -18,9 +18,8 @@ from exporter.sources.files import filesystem
 from exporter.sources.files.log import Log
 from exporter.sources.files.register import Recheck
 from tests.support.programs import needs
+from tests.support.rotations import BANNER, SCENARIOS, Script, pack
 from tests.support.tailing import Node, copytruncate, lines, write
-
-BANNER = b"".join(b"launcher: option %04d is at its default value\n" % number for number in range(40))
 
 
 @pytest.fixture(params=["job.log", "*.log", "*.log*", "**/*"], ids=["named", "glob", "glob-of-rotated", "everything"])
@@ -43,138 +42,6 @@ def followed(node: Node, log: Path) -> Node:
     return node.rescan().commit()
 
 
-def pack(path: Path) -> None:
-    """As gzip and logrotate do: the time stays, the original goes."""
-    status = path.stat()
-    packed = path.with_name(f"{path.name}.gz")
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
-    path.unlink()
-
-
-# Each step is a line of `Script`. Crash lines 1 and 2 are read before; every line up to `last` counts once.
-SCENARIOS = {
-    "the writer goes on in the renamed file": (5, "hold; mv log log.1; 4; poll 1; held 3; poll 1; held 5"),
-    "three rotations within one poll": (6, "3; rotate; 4; rotate; 5; rotate; 6"),
-    "rotation by date": (5, "3; mv log log-20260801; 4; settle; mv log job-20260802.log; 5"),
-    "a line that rotation cuts is completed in the renamed file": (
-        3, r"hold; held CRASH s; poll; poll; mv log log.1; poll; poll; held eq=3\n",
-    ),
-    "a rotated log without a newline at its end": (4, "text CRASH seq=3; mv log log.1; 4"),
-    "renamed while the node was down": (5, r"3; crash; mv log log.1; text log.1 CRASH seq=4\n; 5"),
-    "several rotations while the node was down": (5, "crash; 3; rotate; 4; rotate; 5"),
-    "a crash in the middle of draining a rotated file": (
-        4, "3; mv log log.1; 4; poll; poll; crash; settle; seen 4; restart",
-    ),
-    "copytruncate, rewritten to a larger size within one poll": (6, "copytruncate log log.1; 3 4 5 6"),
-    "copytruncate, a writer keeps its offset twice and ends no line between": (
-        4,
-        (r"hold; copytruncate log log.1; held CRASH seq=3; poll .1; poll .1; poll .1; commit; mv log.1 log.2; "
-        r"copytruncate log log.1; held \nCRASH seq=4\n"),
-    ),
-    "copytruncate, nothing of a copy counts again": (
-        6,
-        ("3; copytruncate log log.0; settle; 4; settle; copytruncate log log.1; settle; 5; settle; "
-        "copytruncate log log.2; settle; 6; settle; restart"),
-    ),
-    "copytruncate, the copy is found before the truncation": (
-        4, "copy log log.1 5; rescan; copy log log.1; poll; 3; copy log log.1; poll; truncate log; 4",
-    ),
-    "copytruncate, more is read of a log than was copied": (
-        4, "banner; poll; copy log log.1; 3; poll; truncate log; 4",
-    ),
-    "a copy of a log that is never truncated": (4, "banner; 3; poll; copy log log.1; settle; 4"),
-    "copytruncate, a line without its newline": (
-        4, r"text CRASH seq=3; poll 2; poll 2; poll 2; seen 3; text \n; copytruncate log log.1; 4",
-    ),
-    "copytruncate while the node was down, and the log is longer again": (
-        7, "3; crash; copytruncate log log.1; 4 5 6 7",
-    ),
-    "two copytruncates while the node was down": (
-        5, "3; crash; copytruncate log log.1; 4; mv log.1 log.2; copytruncate log log.1; 5",
-    ),
-    "copytruncate of an empty log is committed with what came after": (
-        4, "copytruncate log log.1; poll; poll; commit; 3; copytruncate log log.2; 4; poll; commit; crash",
-    ),
-    "compressed at once": (4, "3; mv log log.1; gzip log.1; 4"),
-    "compressed while the node was down": (4, "banner; 3; crash; mv log log.1; gzip log.1; 4"),
-    "copied, truncated and compressed while the node was down": (
-        7, "3; crash; copytruncate log log.1; gzip log.1; 4 5 6 7",
-    ),
-    "compressed with delay": (
-        6,
-        ("3; mv log log.1; touch log; settle; 4; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; "
-        "5; mv log.2.gz log.3.gz; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; "
-        "6; mv log.2.gz log.3.gz; mv log.1 log.2; gzip log.2; mv log log.1; touch log; settle; restart"),
-    ),
-    "deleted and made again": (4, "3; rm log; 4"),
-}  # fmt: skip
-
-
-class Script:
-    """Runs the steps of a scenario on real files. `log` stands for job.log; numbers are written to it as crash lines."""
-
-    def __init__(self, node: Node, log: Path) -> None:
-        self._node, self._log = node, log
-        self._writer: BinaryIO | None = None
-
-    def run(self, steps: str) -> None:
-        try:
-            for step in steps.split("; "):
-                verb, _, rest = step.partition(" ")
-                if verb.isdecimal():
-                    write(self._log, lines(*map(int, step.split())))
-                elif verb == "seen":
-                    assert self._node.seen == list(range(1, int(rest) + 1))
-                elif verb in ("held", "text"):
-                    self._write(verb, rest)
-                elif verb in ("poll", "rescan", "settle", "commit", "crash", "restart"):
-                    getattr(self._node, verb)(*map(float, rest.split()))
-                else:
-                    self._file_step(verb, *rest.split())
-        finally:
-            if self._writer is not None:
-                self._writer.close()
-
-    def _path(self, name: str) -> Path:
-        return self._log.with_name(name.replace("log", "job.log", 1) if name.startswith("log") else name)
-
-    def _write(self, verb: str, text: str) -> None:
-        path, text = (
-            (self._path("log.1"), text.removeprefix("log.1 ")) if text.startswith("log.1 ") else (self._log, text)
-        )
-        data = lines(int(text)) if text.isdecimal() else text.replace("\\n", "\n").encode()
-        if verb == "text":
-            write(path, data)
-        else:
-            assert self._writer is not None
-            self._writer.write(data)
-
-    def _file_step(self, verb: str, *names: str) -> None:
-        path, target = [*map(self._path, names[:2]), self._log, self._log][:2]
-        if verb == "hold":  # a writer that keeps its offset through a truncation
-            self._writer = self._log.open("r+b", buffering=0)
-            self._writer.seek(0, os.SEEK_END)
-        elif verb == "copy":
-            target.write_bytes(path.read_bytes()[: int(names[2]) if names[2:] else None])
-        elif verb == "rotate":
-            for age in (3, 2, 1):
-                if (old := self._path(f"log.{age}")).exists():
-                    old.rename(self._path(f"log.{age + 1}"))
-            self._log.rename(self._path("log.1"))
-        else:
-            steps: dict[str, Callable[[], object]] = {
-                "banner": lambda: write(path, BANNER),
-                "copytruncate": lambda: copytruncate(path, target),
-                "gzip": lambda: pack(path),
-                "mv": lambda: path.rename(target),
-                "rm": path.unlink,
-                "touch": path.touch,
-                "truncate": lambda: os.truncate(path, 0),
-            }
-            steps[verb]()
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_line_counts_once(followed: Node, log: Path, name: str) -> None:
     last, steps = SCENARIOS[name]
@@ -193,14 +60,6 @@ def test_a_log_is_renamed_and_made_again(followed: Node, log: Path) -> None:
     write(log, lines(4))
     assert followed.settle().seen == [1, 2, 3, 4]
     assert followed.stats.rotations == 1
-
-
-def test_a_renamed_log_is_made_again_a_while_later(followed: Node, log: Path) -> None:
-    write(log, lines(3))
-    log.rename(f"{log}.1")
-    followed.poll(1.0, times=3)
-    write(log, lines(4))
-    assert followed.poll().seen == [1, 2, 3, 4]  # at once: a path that had a log is looked at
 
 
 def test_rotated_files_that_were_there_before_the_log_was_known_are_left_alone(tmp_path: Path) -> None:
@@ -239,14 +98,6 @@ def test_copytruncate_and_the_log_stays_shorter(followed: Node, log: Path) -> No
     assert followed.stats.truncations == 1
 
 
-def test_rewritten_to_the_same_size_within_one_poll(followed: Node, log: Path) -> None:
-    with log.open("r+b") as file:
-        file.truncate(0)
-        file.write(lines(3, 4))
-    assert log.stat().st_size == len(lines(1, 2))
-    assert followed.settle().seen == [1, 2, 3, 4]
-
-
 def test_the_writer_goes_on_behind_the_hole_that_truncation_left(followed: Node, log: Path) -> None:
     with log.open("r+b", buffering=0) as writer:
         writer.seek(0, os.SEEK_END)
@@ -259,16 +110,6 @@ def test_the_writer_goes_on_behind_the_hole_that_truncation_left(followed: Node,
         writer.write(lines(4))
     assert followed.settle().seen == [1, 2, 3, 4]
     assert followed.matches[-1].line == 2
-
-
-def test_copied_with_its_times_and_truncated(followed: Node, log: Path) -> None:
-    for number in range(3, 15, 4):
-        write(log, lines(number))
-        shutil.copy2(log, f"{log}.{number}")
-        os.truncate(log, 0)
-        write(log, lines(number + 1, number + 2, number + 3))
-        followed.poll()
-    assert followed.settle().commit().crash().settle().seen == list(range(1, 15))
 
 
 @pytest.mark.parametrize(
@@ -289,18 +130,6 @@ def test_a_copy_with_a_date_in_its_name_is_no_other_log(tmp_path: Path, name: st
         write(log, lines(2 * number + 1))
         node.settle().commit()
     assert node.crash().settle().seen == [0, *range(2, 8)]
-
-
-@pytest.mark.parametrize("looks", [1, 2])
-def test_a_log_that_is_copied_and_truncated_begins_with_its_banner_again(followed: Node, log: Path, looks: int) -> None:
-    """So that what is there now looks like a log of which the last lines have been cut off."""
-    for number in range(10, 40, 10):
-        write(log, lines(number))
-        copytruncate(log, Path(f"{log}.{number}"))
-        write(log, BANNER + lines(number + 1))
-        followed.poll(times=looks).settle()
-    assert followed.commit().crash().settle().seen == [1, 2, 10, 11, 20, 21, 30, 31]
-    assert followed.stats.dropped == {}
 
 
 @pytest.mark.parametrize("how", ["renamed", "stays"])

@@ -29,7 +29,7 @@ SIGNATURE = """
     layer: host
     severity: error
     sources: [job, kernel]
-    patterns: ['torture line seq=\\d*{digit} ends']
+    patterns: ['torture line seq=\\d*{digit} ends', 'CRASH seq=\\d*{digit}\\b']
 """
 
 

@@ -12,25 +12,6 @@ Followed = tuple[Torture, Path]
 Begin = Callable[..., Torture]
 
 
-def test_a_last_line_without_newline_19(followed: Followed) -> None:
-    torture, log = followed
-    with log.open("ab") as writer:
-        writer.write(torture.line(ending=""))
-    torture.exact()
-
-
-def test_one_line_over_a_restart_20(followed: Followed) -> None:
-    torture, log = followed
-    line = torture.line()
-    with log.open("ab") as writer:
-        writer.write(line[:15])
-    torture.node.kill()
-    torture.node.start()
-    with log.open("ab") as writer:
-        writer.write(line[15:])
-    torture.exact()
-
-
 def test_the_same_banner_in_500_logs_26(torture: Torture) -> None:
     banner = b"launcher: an option is at its default\n" * 30
     logs = [torture.logs / f"rank-{number}.log" for number in range(500)]

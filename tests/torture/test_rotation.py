@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-import shutil
-from collections.abc import Callable
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.programs import needs
+from tests.support.rotations import SCENARIOS, Script
 
 from .conftest import Torture, both_watchers
 
 Followed = tuple[Torture, Path]
-Begin = Callable[..., Torture]
 
 
 def rotate(log: Path, keep: int = 9) -> None:
@@ -38,85 +35,49 @@ def test_many_rotations_within_one_poll_8(followed: Followed, rotations: int) ->
     torture.exact()
 
 
-def test_rewritten_to_the_same_size_10(followed: Followed) -> None:
-    torture, log = followed
-    size = log.stat().st_size
-    with log.open("r+b") as writer:
-        writer.truncate(0)
-        block = torture.lines(90)
-        writer.write(block + b"\n" * (size - len(block)))
-    assert log.stat().st_size == size
+class Daemon:
+    """What the steps of a scenario ask of a node, of the real daemon: it looks when it likes."""
+
+    def __init__(self, torture: Torture) -> None:
+        self.torture = torture
+        self._is_down = False
+
+    def poll(self, *_seconds: float) -> None:
+        """Have counted what was written."""
+        if self._is_down:
+            self.torture.start()
+            self._is_down = False
+        self.torture.all_counted()
+
+    rescan = settle = commit = poll
+
+    def crash(self) -> None:
+        """It is down until the scenario asks for something."""
+        self.torture.node.kill()
+        self._is_down = True
+
+    def restart(self) -> None:
+        self.torture.node.stop()
+        self._is_down = True
+
+    @property
+    def seen(self) -> list[int]:
+        self.poll()
+        return [digit for digit, times in enumerate(self.torture.counted()) for _ in range(times)]
+
+    def wrote(self, data: bytes) -> None:
+        for number in re.findall(rb"eq=(\d)", data):  # its line may be written in two parts
+            self.torture.written[int(number)] += 1
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_line_counts_once(torture: Torture, name: str) -> None:
+    last, steps = SCENARIOS[name]
+    daemon = Daemon(torture)
+    script = Script(daemon, torture.logs / "job.log", daemon.wrote)
+    script.run(f"1 2; poll; {steps}")
+    assert daemon.seen == [*range(1, last + 1)]
     torture.exact()
-
-
-def test_rewritten_to_a_larger_size_11(followed: Followed) -> None:
-    torture, log = followed
-    with log.open("r+b") as writer:
-        writer.truncate(0)
-        writer.write(torture.lines(300))
-    torture.exact()
-
-
-@both_watchers
-def test_unlinked_while_it_is_open_15(followed: Followed) -> None:
-    torture, log = followed
-    with log.open("ab", buffering=0) as writer:
-        log.unlink()
-        writer.write(torture.lines(50))
-        torture.all_counted()
-    torture.exact()
-
-
-@pytest.mark.parametrize("copies", [1, 3])
-def test_copytruncate_while_down_and_longer_than_before_25(followed: Followed, copies: int) -> None:
-    torture, log = followed
-    torture.node.kill()
-    for number in range(copies, 0, -1):
-        torture.write(log, 10 + number)
-        shutil.copyfile(log, f"{log}.{number}")
-        os.truncate(log, 0)
-    torture.write(log, 200)
-    torture.start().exact()
-
-
-@pytest.mark.parametrize("delay", [False, True])
-def test_compressed_28(followed: Followed, delay: bool) -> None:
-    torture, log = followed
-    torture.node.kill()
-    torture.write(log, 30)
-    rotate(log)
-    if delay:
-        torture.write(log, 10)
-        rotate(log)
-    rotated = Path(f"{log}.2" if delay else f"{log}.1")
-    status = rotated.stat()
-    Path(f"{rotated}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
-    os.utime(f"{rotated}.gz", ns=(status.st_atime_ns, status.st_mtime_ns))
-    rotated.unlink()
-    torture.write(log, 10)
-    torture.start().exact()
-
-
-@pytest.mark.parametrize(("how", "packed"), [("rename", False), ("copytruncate", True)])
-def test_begun_anew_with_the_same_banner_and_rotated_while_down(begin: Begin, how: str, *, packed: bool) -> None:
-    banner = b"launcher: this option is at its default value\n" * 40
-    torture = begin().start()
-    log, rotated = torture.logs / "job.log", torture.logs / "job.log.1"
-    log.write_bytes(banner + torture.lines(100))
-    torture.all_counted()
-    torture.node.kill()
-    log.unlink()
-    log.write_bytes(banner + torture.lines(30))
-    if how == "rename":
-        log.rename(rotated)
-    else:
-        shutil.copyfile(log, rotated)
-        os.truncate(log, 0)
-    if packed:
-        Path(f"{rotated}.gz").write_bytes(gzip.compress(rotated.read_bytes()))
-        rotated.unlink()
-    torture.write(log, 10)
-    torture.start().exact()
 
 
 @needs("logrotate")

@@ -145,13 +145,6 @@ def test_a_log_that_is_written_anew_is_no_loss_of_power(node: Node, log: Path) -
 # -- lines
 
 
-def test_a_partial_line_is_completed_later(node: Node, log: Path) -> None:
-    for part in (b"CRA", b"SH s", b"eq=", b"7\n"):
-        write(log, part)
-        node.rescan()
-    assert node.seen == [7]
-
-
 def test_a_last_line_without_a_newline_counts_after_a_second(node: Node, log: Path) -> None:
     write(log, lines(1) + b"CRASH seq=2")
     assert node.rescan().seen == [1]
