@@ -184,7 +184,7 @@ def _origins(db: duckdb.DuckDBPyConnection, window: Window) -> int:
         node
         for (node,) in db.execute(
             f"""SELECT node FROM incidents WHERE time >= $start AND time < $end AND {IS_ROOT}
-            UNION SELECT node FROM heartbeats WHERE time > $start AND time - hours * 3600 < $end
+            UNION SELECT node FROM watched_days WHERE {IN_WINDOW}
             UNION SELECT node FROM facts WHERE time < $end ORDER BY node""",
             {"start": earlier, "end": window.end},
         ).fetchall()
