@@ -38,6 +38,7 @@ CRASH = {
     "job": {"id": "7", "user": "u"},
 }
 NOW = START + 30 * DAY
+JOURNALS_PAGE = Path(__file__).parents[2] / "docs" / "journals.md"
 PLANTED = Planted(signature="crash", facts=(("color", "red"),), ratio=12)
 
 
@@ -52,6 +53,29 @@ def read(folder: Path, *, now: float = NOW, span: float = 7 * DAY) -> LoadedWind
 
 def kinds(loaded: LoadedWindow) -> dict[str, int]:
     return {gap.kind: gap.count for gap in loaded.observed.gaps}
+
+
+def test_what_services_export_says_together_what_all_journals_say(tmp_path: Path) -> None:
+    colors = ("color", (("red", 0.2), ("blue", 0.8)))
+    fleet = simulate(FleetPlan(nodes=600, facts=6, rate=60.0, days=7, planted=(PLANTED,), fixed=(colors,), seed=1))
+    write_journals(fleet, tmp_path / "all")
+    export = JOURNALS_PAGE.read_text().partition("```sql\n")[2].partition("```")[0]
+    (tmp_path / "merged").mkdir()
+    for service in ("a", "b"):
+        own = tmp_path / service
+        for journal in (tmp_path / "all").glob("*.jsonl"):
+            lines = journal.read_text().splitlines()
+            written(
+                own / journal.name, *(x for x in lines if (json.loads(x)["node"][-1] in "02468") == (service == "a"))
+            )
+        with journals.journals(own, now=fleet.window.end) as db:
+            db.execute(export.replace("merged/a-", f"{tmp_path}/merged/{service}-"))
+
+    one, other = (load(tmp_path / of, now=fleet.window.end, span=7 * DAY) for of in ("all", "merged"))
+    findings = [correlate(loaded.observed, loaded.window).findings for loaded in (one, other)]
+    said = [[(f.signature, f.facts, f.observed, f.crashes, f.examples) for f in of] for of in findings]
+    assert said[0]
+    assert said[0] == said[1]
 
 
 def test_heartbeats_of_a_large_fleet_are_merged_by_node_and_day(

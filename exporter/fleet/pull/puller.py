@@ -128,8 +128,10 @@ class Puller:
         if not self._finding and time.monotonic() >= self._find_at:
             self._finding = True
             self._run(_finding(self._discovery))
-        due = [n for name, n in (self._nodes or {}).items() if n.due <= now and name not in self._asked | parts.keys()]
-        due = sorted(due, key=lambda node: node.due)[: max(self._config.concurrency - len(self._asked), 0)]
+        room, taken = max(self._config.concurrency - len(self._asked), 0), self._asked | parts.keys()
+        # Only with room: a search through 20,000 nodes for each answer takes longer than to ask them.
+        due = [n for name, n in (self._nodes or {}).items() if n.due <= now and name not in taken] if room else []
+        due = sorted(due, key=lambda node: node.due)[:room]
         access = self._access() if due else None
         for node in due if access else ():
             assert access is not None
