@@ -11,6 +11,7 @@ from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, expec
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
+    OVER_REPRESENTED,
     Beginning,
     Correlation,
     Detectable,
@@ -30,7 +31,6 @@ WIDTH = 100
 PLOT = 45  # columns of a forest plot
 PLOT_FROM, PLOT_TO = 0.1, 100.0  # rate ratios; what lies beyond ends in an arrow
 SHOWN = 10  # rows of each list; the JSON has all
-WORKLOADS = {"users": "user", "account": "account", "job_name": "job name", "image": "job image"}
 PARTS = 6  # signatures of a group
 REPEATED = 1.2  # crashes for each crashed node, from which on the rates of all crashes are worth a row
 NAMED_SHARE = 0.005  # of a finding's crashes: a user or job with less is not named
@@ -180,7 +180,7 @@ def _whose(share: WorkloadShare) -> str:
     if share.kind in ("user", "job", "container_image"):
         who = f"{share.kind.replace('_', ' ')} {clipped(share.names[0])} has {share.share:.0%} of these crashes"
     else:
-        names = counted(len(share.names), WORKLOADS[share.kind])
+        names = counted(len(share.names), OVER_REPRESENTED[share.kind])
         who = f"{names} with far more of these crashes than of others: {share.share:.0%}"
     apart = "compared within images" if share.kind == "container_image" else "without them"
     if share.ratio is None:

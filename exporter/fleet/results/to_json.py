@@ -110,7 +110,7 @@ def _workload(share: WorkloadShare) -> dict[str, Any]:
         "rate_ratio_without_low": None if ratio is None else _number(ratio.low),
         "rate_ratio_without_high": None if ratio is None else _number(ratio.high),
         "p_value_without": share.p_value,
-        "holds": share.holds,
+        **_fields(share, "holds", "elsewhere"),
     }
 
 

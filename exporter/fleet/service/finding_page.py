@@ -27,13 +27,8 @@ from exporter.fleet.service.frame import Frame, MissingPage
 from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
 from exporter.fleet.service.tables import Cell, PageTable, link, number, several, when
-from exporter.fleet.statistics.findings import FactValue
+from exporter.fleet.statistics.findings import FactValue, whose
 
-WHO = {
-    "user": "the largest user", "job": "the largest job", "users": "users with far more of them",
-    "image": "images with far more of them", "account": "accounts with far more of them",
-    "job_name": "job names with far more of them",
-}  # fmt: skip
 SMALLEST_RATE = 1e-4  # of false discovery, that is written out
 MAX_CRASHED = 1000  # nodes
 
@@ -98,7 +93,7 @@ def _picture(frame: Frame, finding: Mapping[str, Any]) -> tuple[Markup, PageTabl
             return both(lambda width: drawn(title, intervals, changed_at=at, width=width), 700.0), table
     rows = [_interval("all of them", finding, "rate_ratio")]
     rows += [
-        _interval(f"without {WHO.get(one['kind'], one['kind'])}", one, "rate_ratio_without")
+        _interval(f"without {whose(one['kind'])}", one, "rate_ratio_without")
         for one in finding.get("workload", ())
         if one["rate_ratio_without_low"] is not None and one["share"]
     ]  # fmt: skip
@@ -170,12 +165,12 @@ def _trend(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
 def _workload(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
     rows = [
         (
-            WHO.get(one["kind"], one["kind"]), ", ".join(one["names"]) or None,
+            whose(one["kind"]), ", ".join(one["names"]) or None,
             number(one["share"], f"{one['share'] * 100:.0f}%"),
             number(one["rate_ratio_without"],
                    f"{ratio(one['rate_ratio_without'])} times ({ratio(one['rate_ratio_without_low'])} to "
                    f"{ratio(one['rate_ratio_without_high'])})" if one["rate_ratio_without_low"] is not None else "–"),
-            "yes" if one["holds"] else "no",
+            "yes" if one["holds"] else "no; but they run elsewhere without this crash" if one.get("elsewhere") else "no",
         )
         for one in finding.get("workload", ())
     ]  # fmt: skip

@@ -182,16 +182,11 @@ def _with_partner(design: Design, tested: Tested, single: Association, strata: I
     """The pair of the value and another, where each stands out within the other and neither does without it."""
     chosen = {single.value, *single.others}
     shown = np.asarray(design.has[tested.units.state[single.column[tested.units.state]]].sum(axis=0)).ravel()
+    can_join = np.array([value.family != "location" for value in design.values], dtype=bool)
+    can_join[list(chosen)] = False
     best, best_p, tests = -1, 1.0, 0
     for level in LEVELS:
-        columns = np.array(
-            [
-                v
-                for v in np.flatnonzero((shown >= screen.MIN_CRASHES) & (design.level == level))
-                if design.values[v].family != "location" and v not in chosen
-            ],
-            dtype=np.int64,
-        )
+        columns = np.flatnonzero((shown >= screen.MIN_CRASHES) & (design.level == level) & can_join)
         if not len(columns):
             continue
         # Within the strata of the value. The model itself cannot be compared within the model.

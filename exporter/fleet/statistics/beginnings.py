@@ -108,8 +108,7 @@ def _change_point(elapsed: Floats) -> _Point | None:
 
 
 def _changes(facts: FactRows) -> _Changes:
-    order = np.lexsort((facts.since, facts.node))
-    node, since, codes = facts.node[order], facts.since[order], facts.codes[order]
+    node, since, codes = facts.node, facts.since, facts.codes
     later = np.flatnonzero(node[1:] == node[:-1]) + 1
     old, new = codes[later - 1], codes[later]
     row, fact = np.nonzero((old != new) & (old >= 0) & (new >= 0))

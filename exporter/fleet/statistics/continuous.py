@@ -61,11 +61,8 @@ def thresholds(values: Floats, weight: Floats) -> list[float]:
 
 def shown(threshold: float, *, at_least: bool) -> str:
     """A threshold as findings name it, such as "≥ 71.5"."""
-    return (
-        f"{AT_LEAST if at_least else LESS_THAN}{threshold:.{DIGITS}g}"
-        if abs(threshold) < 1e4
-        else (f"{AT_LEAST if at_least else LESS_THAN}{threshold:.0f}")
-    )
+    digits = f"{threshold:.{DIGITS}g}" if abs(threshold) < 1e4 else f"{threshold:.0f}"
+    return f"{AT_LEAST if at_least else LESS_THAN}{digits}"
 
 
 def is_threshold(value: str) -> bool:

@@ -13,7 +13,7 @@ from exporter.fleet.statistics.associations import Association, is_hardware
 from exporter.fleet.statistics.beginnings import beginnings
 from exporter.fleet.statistics.confirm import Remembered, confirmation, later, too_few_sources
 from exporter.fleet.statistics.continuous import is_threshold
-from exporter.fleet.statistics.discover import Discovery, discover, signature_parts
+from exporter.fleet.statistics.discover import discover, signature_parts
 from exporter.fleet.statistics.findings import (
     Confirmation,
     Correlation,
@@ -22,28 +22,20 @@ from exporter.fleet.statistics.findings import (
     Finding,
     IncidentRates,
     WorkloadShare,
+    whose,
 )
 from exporter.fleet.statistics.node_lists import nodes_at_risk, outlier_nodes
 from exporter.fleet.statistics.power import not_enough_data
 from exporter.fleet.statistics.prepare import Prepared, prepare
 from exporter.fleet.statistics.rates import incident_rates, reliability, trend
-from exporter.fleet.statistics.ratio import Prior, Ratio, fit_mixture
+from exporter.fleet.statistics.ratio import Ratio, shrunk
 from exporter.fleet.statistics.rollouts import came_with_boot, rollout_findings, rollouts
-from exporter.fleet.statistics.workload import workload_shares
+from exporter.fleet.statistics.workload import IMAGE_FACT, workload_shares
 
 EXAMPLES = 5
 ORDER_QUANTILE = 0.05  # the quantile of a shrunk ratio that findings are ordered by
 TIE_BREAKERS = 10
 SHOWN_SHARES = (0.1, 0.25, 0.5)  # of the nodes, for which the smallest rate ratio that can be found is said
-WITHOUT = {
-    "user": "without the largest user",
-    "job": "without the largest job",
-    "users": "without the users who crash with it far more often than elsewhere: it may be their workload",
-    "account": "without the accounts that crash with it far more often than elsewhere",
-    "job_name": "without the job names that crash with it far more often than elsewhere",
-    "image": "without the job images that crash with it far more often than elsewhere",
-    "container_image": "within container images",
-}
 MISSING = "the fact is not known of these nodes: that may be the consequence of what makes them crash"
 MOST_FEWER = 2  # findings of fewer crashes of a signature
 
@@ -56,11 +48,10 @@ def correlate(
     """Correlate one window. `remembered` are findings of earlier ones, which this one may confirm."""
     prepared = prepare(observed, window)
     discovery = discover(prepared)
-    prior = _prior(discovery)
     seen, effects = rollouts(prepared)
     from_rollouts = rollout_findings(prepared, effects)
-    findings = [_finding(prepared, s, association, prior) for s, association in discovery.associations]
-    findings = [f for f in findings if f.direction == "more" or not came_with_boot(observed, f.facts[0])]
+    findings = [_finding(prepared, s, association) for s, association in discovery.associations]
+    findings = [f for f in findings if f.direction == "more" or not came_with_boot(prepared.observed, f.facts[0])]
     findings = [*from_rollouts, *(f for f in findings if not any(_same(f, other) for other in from_rollouts))]
     findings.sort(key=lambda f: (f.p_value, -f.score))
     findings = _with_confirmations(prepared, _one_per_trend(findings), remembered)
@@ -117,20 +108,13 @@ def remember(correlation: Correlation, before: Sequence[Remembered]) -> tuple[Re
     return tuple(kept)
 
 
-def _prior(discovery: Discovery) -> Prior:
-    """The prior of all ratios."""
-    observed = np.concatenate([np.zeros(0), *(counts.observed for counts in discovery.counts.values())])
-    expected = np.concatenate([np.zeros(0), *(counts.expected for counts in discovery.counts.values())])
-    return fit_mixture(observed, expected)
-
-
-def _score(association: Association, prior: Prior) -> float:
+def _score(association: Association) -> float:
     """What findings are ordered by: the end of the shrunk ratio's interval that is nearer to 1."""
     counts = association.cells.counts()
     observed, expected = float(counts.observed[0]), float(counts.expected[0])
     if association.direction == "more":
-        return prior.quantile(ORDER_QUANTILE, observed, expected)
-    return 1 / max(prior.quantile(1 - ORDER_QUANTILE, observed, expected), 1e-9)
+        return shrunk(ORDER_QUANTILE, observed, expected)
+    return 1 / max(shrunk(1 - ORDER_QUANTILE, observed, expected), 1e-9)
 
 
 def _disagreement(rates: IncidentRates | None, ratio: Ratio) -> list[str]:
@@ -140,7 +124,7 @@ def _disagreement(rates: IncidentRates | None, ratio: Ratio) -> list[str]:
     return ["nodes that crash again and again move the rate of all crashes away from that of crashed nodes"]
 
 
-def _finding(prepared: Prepared, signature: int, association: Association, prior: Prior) -> Finding:
+def _finding(prepared: Prepared, signature: int, association: Association) -> Finding:
     design, units = prepared.design, prepared.units_of(signature)
     counts = association.cells.counts()
     with_ = association.column[units.state]
@@ -176,7 +160,7 @@ def _finding(prepared: Prepared, signature: int, association: Association, prior
         counter_evidence=(*against, *_disagreement(rates, ratio)),
         examples=tuple(str(i) for i in units.incidents.id[with_][:EXAMPLES] if i),
         tie_breakers=_tie_breakers(prepared, association, units.incidents.node),
-        score=_score(association, prior),
+        score=_score(association),
         workload=workload,
         adjusted_for=(*prepared.adjusted_for(level), *(str(prepared.fact(v)) for v in association.within)),
         next_step=_next_step(prepared, association, len(nodes_with), int(counts.observed[0]), ratio),
@@ -261,10 +245,12 @@ def _against(
 
 def _of_one_workload(workload: Sequence[WorkloadShare]) -> list[str]:
     """What a finding does not hold without, as sentences."""
-    also = "; but these run elsewhere without this crash: on {} they crashed in other ways"
     return [
-        f"it does not hold {WITHOUT[share.kind]}"
-        + (also.format(counted(share.elsewhere, "node")) if share.elsewhere else "")
+        f"it does not hold {'within container images' if share.kind == IMAGE_FACT else f'without {whose(share.kind)}'}"
+        + (
+            f"; but these run elsewhere without this crash: on {counted(share.elsewhere, 'node')} they crashed in other ways"
+        )
+        * bool(share.elsewhere)
         for share in workload
         if not share.holds
     ]

@@ -190,10 +190,7 @@ def overlap(design: Design, column: Bools) -> Floats:
 def vendor_of(model: str) -> str:
     """The vendor that a GPU's model name tells, "any" where it tells none."""
     text = model.lower()
-    for vendor, words in _VENDOR_WORDS.items():
-        if any(word in text for word in words):
-            return vendor
-    return "any"
+    return next((vendor for vendor, words in _VENDOR_WORDS.items() if any(word in text for word in words)), "any")
 
 
 _VENDOR_WORDS: Mapping[str, Sequence[str]] = {

@@ -134,8 +134,7 @@ def _number_of_tests(screened: Mapping[int, _Screened]) -> int:
 def _adjust(screened: Mapping[int, _Screened]) -> int:
     """Adjust the p-values of one family and direction together; how many tests there were."""
     together = np.concatenate([np.zeros(0), *(one.p[one.run] for one in screened.values())])
-    adjusted = stats.false_discovery_control(together) if len(together) else together
-    adjusted = np.minimum(adjusted * max(LEAST_TESTS / max(len(together), 1), 1.0), 1.0)
+    adjusted = _adjusted(together, len(together))
     for one in screened.values():
         one.q = np.ones(len(one.p))
         number = int(one.run.sum())
@@ -151,18 +150,16 @@ def _allow_for_places(
     for s, one in screened.items():
         for value in np.flatnonzero(one.q <= FDR).tolist():
             cells = strata.cells(s, value, (given or {}).get(s, ()))
-            coarse = strata.level_of(value) > ALL_ALIKE and direction == "more"
+            coarse = strata.level[value] > ALL_ALIKE and direction == "more"
             own = cells.p_value(direction, times=screen.MODELS_DIFFER if coarse else 1.0)
             one.p[value] = max(one.p[value], own)
     _adjust(screened)
 
 
-def benjamini_hochberg(p_values: Floats, *, tests: int) -> Floats:
-    """Adjusted p-values of the smallest ones of so many tests."""
-    order = np.argsort(p_values)
-    q = np.empty(len(p_values))
-    q[order] = np.minimum.accumulate((p_values[order] * tests / np.arange(1, len(p_values) + 1))[::-1])[::-1]
-    return np.minimum(q, 1.0)
+def _adjusted(p_values: Floats, tests: int) -> Floats:
+    """Adjusted p-values (Benjamini and Hochberg) of the smallest ones of so many tests."""
+    rest = max(tests, LEAST_TESTS) - len(p_values)
+    return np.asarray(stats.false_discovery_control(np.append(p_values, np.ones(max(rest, 0))))[: len(p_values)])
 
 
 def _conditional_tests(
@@ -216,7 +213,7 @@ def _gate(explained: Sequence[Numbered], tests: int) -> list[Numbered]:
     """The gate once more, each association counted once: the copies and prefixes of a true one, all of which pass with
     it, must not carry false ones through.
     """
-    q = benjamini_hochberg(np.array([one.p for _, one in explained]), tests=max(tests, LEAST_TESTS))
+    q = _adjusted(np.array([one.p for _, one in explained]), tests)
     return [(s, replace(one, q=own)) for (s, one), own in zip(explained, q.tolist(), strict=True) if own <= FDR]
 
 
@@ -226,23 +223,19 @@ class _Strata:
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
         self._tables: dict[tuple[int, str], screen.ExposureTable] = {}
-        self._level = prepared.design.level
+        self.level = prepared.design.level
 
     def count(self, signature: int) -> Counts:
         """The counts of all values."""
-        total = Counts.zeros(len(self._level))
-        for level in np.unique(self._level).tolist():
+        total = Counts.zeros(len(self.level))
+        for level in np.unique(self.level).tolist():
             table = self._table(level, signature)
             total.put(table.columns, screen.count(self._prepared.design, table, self._prepared.units_of(signature)))
         return total
 
     def of(self, signature: int) -> Callable[[int], Ints]:
         """The strata in which a value is compared for a signature."""
-        return lambda value: self._table(int(self._level[value]), signature).strata
-
-    def level_of(self, value: int) -> int:
-        """The level at which a value is compared."""
-        return int(self._level[value])
+        return lambda value: self._table(int(self.level[value]), signature).strata
 
     def cells(self, signature: int, value: int, given: Sequence[Bools] = ()) -> Cells:
         """The cells of one value, within what was found."""
@@ -264,7 +257,7 @@ class _Strata:
         if key not in self._tables:
             strata = self._prepared.strata(signature, level=level)
             self._tables[key] = screen.exposure_table(
-                self._prepared.design, strata, np.flatnonzero(self._level == level)
+                self._prepared.design, strata, np.flatnonzero(self.level == level)
             )
         return self._tables[key]
 

@@ -46,17 +46,16 @@ class States:
 
 
 class WatchedHours:
-    """The hours watched, as a function of time for each node: piecewise linear between heartbeats."""
+    """The hours watched, as a function of time for each node: piecewise linear between heartbeats, which are in order."""
 
     def __init__(self, beats: Beats, amounts: Floats) -> None:
-        order = np.lexsort((beats.end, beats.node))
-        node, end, hours = beats.node[order], beats.end[order], beats.hours[order]
+        node, end, hours = beats.node, beats.end, beats.hours
         start = end - hours * 3600
         before = np.full(len(node), -np.inf)
         before[1:] = np.where(node[1:] == node[:-1], end[:-1], -np.inf)
         clipped = np.clip(start, before, end)  # two daemons' beats may overlap: no hour counts twice
         span = np.maximum(end - start, 1e-9)
-        amount = amounts[order] * (end - clipped) / span
+        amount = amounts * (end - clipped) / span
         self._keys = keys(node, end)
         self._node, self._start, self._end = node, clipped, end
         self._amount = amount
@@ -138,12 +137,11 @@ def states(
     marked = np.maximum(first_crash[crashed], window.start)
     marked = edges[np.searchsorted(edges, marked, side="right").clip(max=len(edges) - 1)]
     marked = np.where(first_crash[crashed] < window.start, window.start, marked)
-    order = np.lexsort((facts.since, facts.node))
-    at, began = facts.node[order], facts.since[order]
+    at, began = facts.node, facts.since
     held = np.searchsorted(keys(at, began), keys(crashed, marked), side="right") - 1
     valid = held >= 0
     valid[valid] = at[held[valid]] == crashed[valid]
-    row = np.concatenate([order, order[held[valid]]])
+    row = np.concatenate([np.arange(len(at)), held[valid]])
     node = np.concatenate([at, crashed[valid]])
     since = np.concatenate([began, marked[valid]])
     order = np.lexsort((since, node))
@@ -162,10 +160,10 @@ def states(
 
 def _any_change(facts: FactRows, window: Window) -> bool:
     """Whether a node's facts change within the window."""
-    order = np.lexsort((facts.since, facts.node))
-    node, since = facts.node[order], facts.since[order]
-    later = np.flatnonzero((node[1:] == node[:-1]) & (since[1:] > window.start) & (since[1:] < window.end)) + 1
-    return bool((facts.codes[order[later]] != facts.codes[order[later - 1]]).any())
+    later = np.flatnonzero(
+        (facts.node[1:] == facts.node[:-1]) & (facts.since[1:] > window.start) & (facts.since[1:] < window.end)
+    )
+    return bool((facts.codes[later + 1] != facts.codes[later]).any())
 
 
 def state_at(states: States, node: Ints, time: Floats) -> Ints:
@@ -179,11 +177,8 @@ def state_at(states: States, node: Ints, time: Floats) -> Ints:
 
 def row_at(facts: FactRows, node: Ints, time: Floats) -> Ints:
     """The row of facts that held on each node at each time; -1 if none was known yet."""
-    order = np.lexsort((facts.since, facts.node))
-    latest = keys(facts.node[order], facts.since[order])
-    index = np.searchsorted(latest, keys(node, time), side="right") - 1
-    row = order[np.maximum(index, 0)]
-    return np.where((index >= 0) & (facts.node[row] == node), row, -1)
+    row = np.searchsorted(keys(facts.node, facts.since), keys(node, time), side="right") - 1
+    return np.where(np.append(facts.node, -1)[row] == node, row, -1)
 
 
 def keys(node: Ints, time: Floats) -> Ints:

@@ -58,6 +58,15 @@ class WorkloadShare:
     elsewhere: int = 0
 
 
+OVER_REPRESENTED = {"users": "user", "account": "account", "job_name": "job name", "image": "job image"}
+
+
+def whose(kind: str) -> str:
+    """Whose crashes a finding is looked at without, by the kind of a share."""
+    noun = OVER_REPRESENTED.get(kind)
+    return f"{noun}s with far more of these crashes than of others" if noun else f"the largest {kind.replace('_', ' ')}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPart:
     """One fifth of a continuous fact's values: `low` up to `high`, its crashed nodes and the expected number."""

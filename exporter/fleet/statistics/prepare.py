@@ -9,7 +9,6 @@ import numpy as np
 
 from exporter.fleet.observations import (
     Beats,
-    FactRows,
     Floats,
     Gap,
     GroupLevel,
@@ -43,7 +42,7 @@ OFTEN = 2  # crashes of the median node, from which on all crashes count and not
 FEW, FAR = (
     0.02,
     5.0,
-)  # of the nodes that crash most, and times as often as the next: what any fact of theirs would explain
+)  # of the nodes that crash most, and times as often as the next: any fact of theirs would explain it
 MIN_SIGNATURES = 3  # of a group: two findings are read as easily
 LATE_SECONDS = 86400.0  # by which a node's first facts may come too late
 
@@ -105,9 +104,7 @@ class Prepared:
 
     def units_of(self, number: int) -> Units:
         """The units of a signature or group: first crashes, or all where most nodes crash again and again."""
-        if number in self.repeated:
-            return self.repeated[number]
-        return self.units[number] if number in self.units else self.pooled[number]
+        return next(of[number] for of in (self.repeated, self.units, self.pooled) if number in of)
 
     def crashed_nodes(self, number: int) -> Ints:
         """The nodes that showed a signature or group, first of their job or not."""
@@ -119,7 +116,7 @@ class Prepared:
         rows = _placed(self.origins, self.design, signatures)
         if _are_repeated(rows, self.design):
             return _every_crash(rows, self.design)
-        return _first_crashes(rows, self.design, self.watched)
+        return screen.first_crash_units(rows, self.design, self.watched)
 
     def adjusted_for(self, level: int) -> tuple[str, ...]:
         """What findings of a level are adjusted for: the facts, and the rest, that its strata are made of."""
@@ -130,7 +127,7 @@ class Prepared:
 
 def prepare(observed: Observed, window: Window) -> Prepared:
     """Work out the window's exposure and units. Unusable data is reported as gaps."""
-    observed = replace(observed, facts=_from_a_day_before(observed.facts))
+    observed = _in_order(observed)
     beats, gaps = _beats(observed, window)
     unit, amounts, missing = exposure.amounts(beats)
     if beats is not observed.beats:
@@ -158,22 +155,20 @@ def prepare(observed: Observed, window: Window) -> Prepared:
         *_left_out(design),
     ]
     placed = origin_rows.take(state >= 0)
-    first = first_of_nodes(placed)
-    units = {}
-    for signature in np.unique(first.signature):
-        rows = first.take(first.signature == signature)
-        at = exposure.state_at(states, rows.node, rows.time)
-        units[int(signature)] = screen.first_crash_units(rows, at, design, watched)
+    units = {
+        int(s): screen.first_crash_units(placed.take(placed.signature == s), design, watched)
+        for s in np.unique(placed.signature)
+    }
     groups = _groups(observed, units)
     if len(silent.node):
         silent = silent.take(exposure.state_at(states, silent.node, silent.time) >= 0)
-        units[len(observed.signatures)] = _first_crashes(silent, design, watched)
+        units[len(observed.signatures)] = screen.first_crash_units(silent, design, watched)
         observed = replace(observed, signatures=(*observed.signatures, SILENT))
     own = len(observed.signatures)
     numbers = {name: number for number, name in enumerate(observed.signatures)}
     members = {own + i: tuple(numbers[name] for name in group.signatures) for i, group in enumerate(groups)}
     rows_of = {number: _placed(origin_rows, design, own_signatures) for number, own_signatures in members.items()}
-    pooled = {number: _first_crashes(rows, design, watched) for number, rows in rows_of.items()}
+    pooled = {number: screen.first_crash_units(rows, design, watched) for number, rows in rows_of.items()}
     rows_of |= {number: _placed(origin_rows, design, (number,)) for number in units}
     repeated = {number: _every_crash(rows, design) for number, rows in rows_of.items() if _are_repeated(rows, design)}
     return Prepared(
@@ -208,13 +203,7 @@ def _every_crash(rows: Incidents, design: Design) -> Units:
     of_node = np.bincount(rows.node, minlength=design.nodes)
     usual = np.sort(of_node)[max(0, design.nodes - 1 - max(1, int(FEW * design.nodes)))]
     rows = rows.take(of_node[rows.node] <= FAR * usual)
-    return screen.every_crash(rows, exposure.state_at(design.states, rows.node, rows.time), design)
-
-
-def _first_crashes(rows: Incidents, design: Design, watched: WatchedHours) -> Units:
-    """Origins of several signatures as one: the first of each node."""
-    rows = rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
-    return screen.first_crash_units(rows, exposure.state_at(design.states, rows.node, rows.time), design, watched)
+    return screen.every_crash(rows, design)
 
 
 def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGroup, ...]:
@@ -228,17 +217,20 @@ def _groups(observed: Observed, units: Mapping[int, Units]) -> tuple[SignatureGr
     return tuple(groups.values())
 
 
-def _from_a_day_before(facts: FactRows) -> FactRows:
-    """The facts, with the first ones of each node dated back by a day.
+def _in_order(observed: Observed) -> Observed:
+    """Facts and heartbeats by node and time, with the first facts of each node dated back by a day.
 
     An inventory may run once a day, or report facts at the end of the hours in which they held. Dating back further would
     blame facts that came later.
     """
+    facts, beats = observed.facts, observed.beats
     order = np.lexsort((facts.since, facts.node))
-    first = order[np.unique(facts.node[order], return_index=True)[1]]
-    since = facts.since.copy()
-    since[first] -= LATE_SECONDS
-    return replace(facts, since=since)
+    node, since = facts.node[order], facts.since[order]
+    since[np.unique(node, return_index=True)[1]] -= LATE_SECONDS
+    facts = replace(facts, node=node, since=since, codes=facts.codes[order])
+    order = np.lexsort((beats.end, beats.node))
+    beats = Beats(**{name: getattr(beats, name)[order] for name in ("node", "end", "hours", "busy")})
+    return replace(observed, facts=facts, beats=beats)
 
 
 def _beats(observed: Observed, window: Window) -> tuple[Beats, list[Gap]]:
@@ -280,7 +272,9 @@ def unplaced(observed: Observed, incidents: Incidents, state: Ints) -> list[Gap]
     """Incidents that meet no facts or no exposure. `state` is that of each, -1 if none."""
     lost = incidents.take(state < 0)
     without_facts = ~np.isin(lost.node, observed.facts.node)
-    too_early = ~without_facts & (lost.time < _first_facts(observed, lost.node))
+    first = np.full(len(observed.nodes), np.inf)
+    np.minimum.at(first, observed.facts.node, observed.facts.since)
+    too_early = ~without_facts & (lost.time < first[lost.node])
     zero = ~without_facts & ~too_early
     out = []
     for kind, which, why in (
@@ -318,12 +312,6 @@ def unwatched(observed: Observed, beats: Beats, states: States, window: Window) 
     return out
 
 
-def _first_facts(observed: Observed, node: Ints) -> Floats:
-    first = np.full(len(observed.nodes), np.inf)
-    np.minimum.at(first, observed.facts.node, observed.facts.since)
-    return np.asarray(first[node])
-
-
 def _some(observed: Observed, nodes: Ints) -> str:
     names = [observed.nodes[int(node)] for node in np.unique(nodes)]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -342,8 +330,7 @@ def duplicate_names(observed: Observed) -> list[Gap]:
 
 
 def _overlapping(beats: Beats, nodes: int) -> Ints:
-    order = np.lexsort((beats.end, beats.node))
-    node, end, hours = beats.node[order], beats.end[order], beats.hours[order]
+    node, end, hours = beats.node, beats.end, beats.hours
     twice = np.zeros(len(node))
     twice[1:] = np.where(node[1:] == node[:-1], end[:-1] - (end - hours * 3600)[1:], 0.0) / 3600
     twice = np.clip(twice, 0.0, hours)
@@ -354,12 +341,8 @@ def _overlapping(beats: Beats, nodes: int) -> Ints:
 
 def _alternating(observed: Observed) -> Ints:
     facts = observed.facts
-    order = np.lexsort((facts.since, facts.node))
-    node = facts.node[order]
+    node, since = facts.node, facts.since
     third = np.flatnonzero(node[2:] == node[:-2]) + 2
-    if not len(third):
-        return np.zeros(0, dtype=np.int64)
-    since = facts.since[order]
     soon = since[third] - since[third - 2] <= SOON
     nodes = []
     for index, name in enumerate(facts.names):
@@ -367,7 +350,7 @@ def _alternating(observed: Observed) -> Ints:
         texts = facts.values[index]
         if not part and is_continuous(name, texts):
             continue  # a temperature comes back all the time
-        codes = facts.codes[order, index]
+        codes = facts.codes[:, index]
         now, last, before = codes[third], codes[third - 1], codes[third - 2]
         back = soon & (now == before) & (now != last) & (now >= 0) & (last >= 0)
         if back.any():

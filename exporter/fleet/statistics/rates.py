@@ -108,19 +108,18 @@ def reliability(prepared: Prepared) -> tuple[Reliability, ...]:
     hours = states.hours.sum(axis=1)
     if prepared.unit != exposure.BUSY:
         hours = hours * _gpus(prepared)
-    model = facts.codes[states.row, facts.names.index("gpu_model")] if "gpu_model" in facts.names else _none(states.row)
+    index = facts.names.index("gpu_model") if "gpu_model" in facts.names else None
+    model = np.full(len(states.row), -1) if index is None else facts.codes[states.row, index]
     at = exposure.state_at(states, prepared.origins.node, prepared.origins.time)
-    crashed = np.bincount(model[at[at >= 0]] + 1, minlength=int(model.max(initial=-1)) + 2)
+    crashed = np.bincount(at[at >= 0], minlength=len(model))
     out = []
     for code in np.unique(model):
-        total, count = float(hours[model == code].sum()), int(crashed[code + 1])
-        name = "unknown" if code < 0 else facts.values[facts.names.index("gpu_model")][code]
-        low, high = interval(count, total)
         own = model == code
-        number = np.bincount(at[(at >= 0) & own[np.maximum(at, 0)]], minlength=len(model))[own]
         node = np.unique(states.node[own], return_inverse=True)[1]
-        by_node, watched = (np.asarray(np.bincount(node, of), dtype=float) for of in (number, hours[own]))
-        low, high = _between_nodes(by_node, watched, low, high)
+        crashes, watched = (np.asarray(np.bincount(node, of[own]), dtype=float) for of in (crashed, hours))
+        low, high = _between_nodes(crashes, watched)
+        total, count = float(watched.sum()), int(crashes.sum())
+        name = "unknown" if index is None or code < 0 else facts.values[index][code]
         out.append(
             Reliability(
                 gpu_model=name, hours=total, incidents=count, mtbf=total / count if count else np.inf, mtbf_low=low,
@@ -138,12 +137,13 @@ def interval(count: int, hours: float) -> tuple[float, float]:
     return float(hours / most), float(hours / least) if least else np.inf
 
 
-def _between_nodes(crashes: Floats, hours: Floats, low: float, high: float) -> tuple[float, float]:
+def _between_nodes(crashes: Floats, hours: Floats) -> tuple[float, float]:
     """The interval of the mean hours between crashes, which differ from node to node; at least as wide as by chance alone.
 
     crashes, hours: of each node. The variance is that of a ratio of two sums over nodes, as a bootstrap of nodes has it.
     """
     total, number = float(crashes.sum()), len(crashes)
+    low, high = interval(int(total), float(hours.sum()))
     if total < 2 or number < 2:
         return low, high
     rest = crashes - total / float(hours.sum()) * hours
@@ -161,7 +161,3 @@ def _gpus(prepared: Prepared) -> Floats:
     index = facts.names.index("gpu_count")
     counts = np.array([float(text) if text.isdecimal() else 1.0 for text in facts.values[index]] + [1.0])
     return np.asarray(counts[facts.codes[states.row, index]])
-
-
-def _none(row: Ints) -> Ints:
-    return np.full(len(row), -1)

@@ -20,7 +20,7 @@ from exporter.fleet.statistics.design import ALL_ALIKE, is_set_by_people
 from exporter.fleet.statistics.exposure import DAY, keys
 from exporter.fleet.statistics.findings import Direction, FactValue, Finding, Rollout, RolloutEffect
 from exporter.fleet.statistics.prepare import Prepared
-from exporter.fleet.statistics.ratio import rate_ratio
+from exporter.fleet.statistics.ratio import PRIOR, rate_ratio
 from exporter.fleet.statistics.risk_sets import NOBODY, Curve, Spans, at_risk, curve, onset
 from exporter.fleet.statistics.workload import workload_shares
 
@@ -34,7 +34,6 @@ LEAST_TESTS = 20  # tests that the gate reckons with at least
 RECENT = 14 * DAY  # a change so soon after a crash may be its repair
 REPAIR_P, REPAIR_RATIO = 1e-3, 2.0  # how sure, and how much more often than chance, changes follow crashes
 BEFORE_P = 0.01  # of the comparison before the change
-PRIOR = 5.0  # crashes by which the ratio before the change is shrunk towards 1
 EARLY_HOURS = 6.0  # before the change: an onset that is surely earlier is not the rollout's; facts may be written late
 SAME_TIME = 3600.0  # within which facts that change together are one rollout
 ALIKE = 0.9  # of the nodes
@@ -113,8 +112,7 @@ def rollouts(prepared: Prepared) -> tuple[tuple[Rollout, ...], tuple[RolloutEffe
 def _changes(prepared: Prepared) -> list[Changed]:
     """Each new value that enough nodes took on within the window, by the number of nodes."""
     facts, window = prepared.observed.facts, prepared.window
-    order = np.lexsort((facts.since, facts.node))
-    node, since, codes = facts.node[order], facts.since[order], facts.codes[order]
+    node, since, codes = facts.node, facts.since, facts.codes
     same = np.concatenate([[False], node[1:] == node[:-1]])
     seen = np.unique(prepared.design.states.node)
     out = []
@@ -239,10 +237,9 @@ def came_with_boot(observed: Observed, fact: FactValue) -> bool:
     is_it = np.array(
         [text == fact.value or (start != fact.value and text.startswith(start)) for text in facts.values[index]]
     )
-    order = np.lexsort((facts.since, facts.node))
-    node, has = facts.node[order], np.append(is_it, False)[facts.codes[order, index]]
+    node, has = facts.node, np.append(is_it, False)[facts.codes[:, index]]
     took = np.flatnonzero(has[1:] & ~has[:-1] & (node[1:] == node[:-1])) + 1
-    booted = took[with_boot(observed.boots, node[took], facts.since[order][took])]
+    booted = took[with_boot(observed.boots, node[took], facts.since[took])]
     return len(np.unique(node[booted])) >= len(np.unique(node[has])) / 2
 
 

@@ -15,16 +15,14 @@ from scipy import sparse, special, stats
 
 from exporter.fleet.observations import Bools, Floats, Incidents, Ints
 from exporter.fleet.statistics.design import Design
-from exporter.fleet.statistics.exposure import WatchedHours
+from exporter.fleet.statistics.exposure import WatchedHours, state_at
 from exporter.fleet.statistics.findings import Direction
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 MIN_CRASHES = 5  # distinct nodes of a signature, below which nothing is tested
 LARGE, CHANCE = 10.0, 0.1  # a test that would miss a tenfold rate in nine of ten cases is not run
 MODELS_DIFFER = 3.0  # times, for no reason that could be configured (Meta's two fleets: 2.8)
-UNCERTAIN = (
-    1.25  # of an inflation, from which on its own uncertainty counts: a smaller one changes little, whatever it is
-)
+UNCERTAIN = 1.25  # of an inflation, from which on its own uncertainty counts: a smaller one changes little
 MIN_CLUSTERS = 10  # places, from which how much places differ can be learnt
 _BORDER = 1e-9  # of a stratum's exposure: nobody or everybody has the value
 
@@ -82,9 +80,9 @@ class Counts:
             getattr(self, name)[values] = getattr(part, name)
 
 
-def first_crash_units(first: Incidents, state: Ints, design: Design, watched: WatchedHours) -> Units:
-    """The units of one signature, from the first origin of each node and the state that it was in."""
-    states = design.states
+def first_crash_units(rows: Incidents, design: Design, watched: WatchedHours) -> Units:
+    """The units of some signatures taken as one, from their origins by time: the first of each node."""
+    states, first = design.states, rows.take(np.sort(np.unique(rows.node, return_index=True)[1]))
     first_state = np.searchsorted(states.node, first.node, side="left")
     count = np.searchsorted(states.node, first.node, side="right") - first_state
     unit = np.repeat(np.arange(len(count)), count)
@@ -95,15 +93,16 @@ def first_crash_units(first: Incidents, state: Ints, design: Design, watched: Wa
     for part, (low, high) in enumerate(itertools.pairwise(states.edges)):
         begin, end = np.maximum(since, low), np.minimum(states.until[lost_state], high)
         lost[:, part] = watched.between(first.node[unit], begin, end)
+    state = state_at(states, first.node, first.time)
     return Units(incidents=first, state=state, part=part_of, lost_state=lost_state, lost=lost)
 
 
-def every_crash(rows: Incidents, state: Ints, design: Design) -> Units:
+def every_crash(rows: Incidents, design: Design) -> Units:
     """The units of one signature where most nodes crash again and again: all of its origins."""
     states = design.states
     return Units(
-        incidents=rows, state=state, part=states.bin_of(rows.time), lost_state=np.zeros(0, dtype=np.int64),
-        lost=np.zeros((0, len(states.edges) - 1)), repeated=True,
+        incidents=rows, state=state_at(states, rows.node, rows.time), part=states.bin_of(rows.time), repeated=True,
+        lost_state=np.zeros(0, dtype=np.int64), lost=np.zeros((0, len(states.edges) - 1)),
     )  # fmt: skip
 
 
@@ -124,13 +123,13 @@ class ExposureTable:
 
 def exposure_table(design: Design, strata: Ints, columns: Ints | None = None) -> ExposureTable:
     """The exposure of some values (default: all) in the strata that `strata` numbers; states at -1 are left out."""
+    columns = np.arange(len(design.values)) if columns is None else columns
     by_cell = _by_cell(design.states.hours, strata, _size(design, strata))
-    has = design.has if columns is None else design.has[:, columns]
     return ExposureTable(
         strata=strata,
         everyone=np.asarray(by_cell.sum(axis=1)).ravel(),
-        having=np.asarray((by_cell @ has).toarray()),
-        columns=np.arange(len(design.values)) if columns is None else columns,
+        having=np.asarray((by_cell @ design.has[:, columns]).toarray()),
+        columns=columns,
     )
 
 

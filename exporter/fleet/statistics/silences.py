@@ -26,11 +26,11 @@ SHARED, TIMES = (
 def silences(observed: Observed, neighbourhoods: Sequence[Ints]) -> Incidents:
     """The first moment of each silence, by time, as incidents without a job. Their signature is the next free number."""
     beats = observed.beats
-    order = np.lexsort((beats.end, beats.node))
-    node, end = beats.node[order], beats.end[order]
-    begin = end - beats.hours[order] * 3600
+    node, end = beats.node, beats.end
+    begin = end - beats.hours * 3600
     last = np.flatnonzero((node[1:] == node[:-1]) & (begin[1:] - end[:-1] >= DAY))
-    last = last[~(beats.busy[order[last]] <= IDLE_SHARE * beats.hours[order[last]])]
+    last = last[~(beats.busy[last] <= IDLE_SHARE * beats.hours[last])]
+    last = last[row_at(observed.facts, node[last], end[last]) >= 0]
     last = last[~_recorded(observed.incidents, node[last], end[last] - DAY, begin[last + 1])]
     last = last[~_changed(observed.facts, node[last], end[last], end[last + 1])]
     last = last[~_shared(beats, node[last], end[last], begin[last + 1], neighbourhoods)]
