@@ -240,6 +240,8 @@ HUNG_TASK = """\
         (["dma_fence_wait_timeout+0x116/0x140"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
         (["xe_sync_entry_wait+0x4a/0x90 [xe]"], "hung_task_gpu", "task_stuck_in_gpu_driver"),
         (["ptlrpc_set_wait+0x4c2/0x6a0 [ptlrpc]"], "hung_task_lustre", "lustre_target_unreachable"),
+        (["cxiWaitEventWait+0x1a8/0x2c0 [mmfslinux]"], "hung_task_gpfs", "unknown"),
+        (["_ZN6ThCond5kWaitEiPKc+0x1d3/0x410 [mmfs26]"], "hung_task_gpfs", "unknown"),
         (["xfs_ilock+0x11/0x90 [xfs]", "nvidia_ioctl+0x6e0/0x8c0 [nvidia]"], "hung_task", "unknown"),
         (["? nvidia_ioctl+0x6e0/0x8c0 [nvidia]", "futex_wait+0x10/0x20"], "hung_task", "unknown"),
         ([], "hung_task", "unknown"),
