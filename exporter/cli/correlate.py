@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import pickle
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--window", metavar="7d", help=f"length of the window, which ends at --end; default: {WINDOW}")
     parser.add_argument("--start", metavar="TIME", help="RFC 3339 or Unix seconds")
     parser.add_argument("--end", metavar="TIME", help="RFC 3339 or Unix seconds; default: the newest record, or now")
-    parser.add_argument("--format", default="text", choices=("text", "json"), help="default: text")
+    parser.add_argument(  # pickle: for the fleet service
+        "--format", default="text", choices=("text", "json", "pickle"), metavar="{text,json}", help="default: text"
+    )
     parser.add_argument("--output", metavar="FILE", help="write the result here instead of stdout")
     flags.add(
         parser,
@@ -89,7 +92,9 @@ def run(options: argparse.Namespace) -> int:
         if options.format == "json"
         else text(correlation, lost=lost.sentence if lost and lost.hours else "", color=color)
     )
-    if options.output:
+    if options.output and options.format == "pickle":
+        Path(options.output).write_bytes(pickle.dumps((correlation, lost)))
+    elif options.output:
         Path(options.output).write_text(report, encoding="utf-8")
     else:
         sys.stdout.write(report)

@@ -81,9 +81,7 @@ def run(options: argparse.Namespace) -> int:
     from exporter.fleet.observations import Window
     from exporter.fleet.report.steps import carried_over
     from exporter.fleet.results import stored_findings
-    from exporter.fleet.results.to_json import to_json
     from exporter.fleet.review.from_counts import NOTE, fill_from_counts
-    from exporter.fleet.review.lost_hours import lost_hours
     from exporter.fleet.review.review_contents import titles_of
     from exporter.fleet.review.window_review import review_of
     from exporter.fleet.statistics.correlation import correlate, remember
@@ -111,13 +109,11 @@ def run(options: argparse.Namespace) -> int:
             earlier = remember(correlated, remembered)
             remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
         config = fleet_options.lost_config(options)
-        lost = lost_hours(db, loaded.window, config)
-        result = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
-        correlation = to_json(result, lost.to_json() if lost else None)
+        correlation = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
         titles = titles_of(catalogue)
         review = review_of(db, loaded.window, correlation, titles, compare=options.compare == "previous", lost=config)
         if correlated is not None and review.before is not None:
-            before = review_of(db, review.before, to_json(correlated), titles, compare=False, lost=config)
+            before = review_of(db, review.before, correlated, titles, compare=False, lost=config)
             review = replace(review, actions=carried_over(review, before))
         if options.prometheus:
             review = replace(review, alerts=_alerts(options, db, loaded.window))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import pickle
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,7 @@ from exporter.config import packs
 from exporter.demo import review_case, review_crashes
 from exporter.fleet.history.store import Store
 from exporter.fleet.service.refresh import FleetStatus
+from exporter.fleet.statistics.findings import Correlation
 from tests.fleet.service.test_pages import View
 
 DAY = 86400.0
@@ -29,10 +28,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def correlation(folder: Path) -> dict[str, Any]:
-    command = (sys.executable, "-m", "exporter.cli.main", "correlate", "--journal", str(folder), "--format", "json")
-    answer = subprocess.run(command, capture_output=True, timeout=300, check=False)
-    return dict(json.loads(answer.stdout))
+def correlation(folder: Path) -> Correlation:
+    output = folder.parent / "result"
+    assert main(["correlate", f"--journal={folder}", "--format=pickle", f"--output={output}"]) == 1
+    result: Correlation = pickle.loads(output.read_bytes())[0]
+    return result
 
 
 def test_one_seed_is_one_fleet_and_another_is_another(tmp_path: Path) -> None:
@@ -67,20 +67,20 @@ def test_faults_open_and_a_reboot_clears_them(folder: Path) -> None:
     assert {each["outcome"] for each in ends} == {"explained", "unrecognised"}
 
 
-def test_the_planted_rollout_library_and_node_are_found(correlation: dict[str, Any]) -> None:
-    found = {each["signature"]: each for each in correlation["findings"]}
+def test_the_planted_rollout_library_and_node_are_found(correlation: Correlation) -> None:
+    found = {finding.signature: finding for finding in correlation.findings}
     rollout = found.pop("nv_xid_74_nvlink_error")
-    assert rollout["kind"] == "rollout"
-    assert [each["fact"] for each in rollout["facts"]] == ["driver_version", "fabricmanager_version"]
+    assert rollout.rollout is not None
+    assert [fact.fact for fact in rollout.facts] == ["driver_version", "fabricmanager_version"]
     library = found.pop("nccl_watchdog_timeout")
-    assert [each["fact"] for each in library["facts"]] == ["nccl_version", "torch_version"]
-    assert library["status"] == "confirmed"
-    assert library["tie_breakers"]
+    assert [fact.fact for fact in library.facts] == ["nccl_version", "torch_version"]
+    assert library.status == "confirmed"
+    assert library.tie_breakers
     assert found == {}
-    assert [each["node"] for each in correlation["lemons"]] == ["n0412"]
+    assert [bad.node for bad in correlation.outlier_nodes] == ["n0412"]
 
 
-def test_the_first_page_shows_it_without_a_click(folder: Path, correlation: dict[str, Any], tmp_path: Path) -> None:
+def test_the_first_page_shows_it_without_a_click(folder: Path, correlation: Correlation, tmp_path: Path) -> None:
     store = Store(tmp_path / "store.duckdb")
     store.read_once(folder)
     text = View(store, FleetStatus(result=correlation, result_time=time.time())).get("/")[1]

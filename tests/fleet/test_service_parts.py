@@ -3,56 +3,73 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
 from exporter.cli.main import main
-from exporter.config.fleet import load
+from exporter.config.fleet import LostConfig, load
+from exporter.fleet.observations import Gap, Window
 from exporter.fleet.pull.status import PullCounts
 from exporter.fleet.results.labels import ratio, sure
+from exporter.fleet.review.lost_hours import LostHours
 from exporter.fleet.service.fleet_metrics import METRICS, bounded, snapshot_of
 from exporter.fleet.service.refresh import FleetStatus, arguments
+from exporter.fleet.statistics.findings import (
+    Correlation,
+    Detectable,
+    FactValue,
+    Finding,
+    NodesAtRisk,
+    NotEnough,
+    OutlierNode,
+    Reliability,
+    Rollout,
+    RolloutEffect,
+)
+from exporter.fleet.statistics.ratio import Ratio
 from exporter.metrics.exposition import Exposition
 
-FINDING: dict[str, Any] = {
-    "signature": "crash", "facts": [{"fact": "os", "value": "<b>1</b>"}], "together_with": {"fact": "a", "value": "2"},
-    "observed": 7, "expected": 1.5, "crashes": 9, "rate_ratio": None, "rate_ratio_low": 3.0, "rate_ratio_high": None,
-    "q_value": 0.01, "status": "candidate", "counter_evidence": ["\x1b[31m"],
-    "examples": ["<b>", "2-4f"], "tie_breakers": [],
-}  # fmt: skip
-RESULT: dict[str, Any] = {
-    "window": {
-        "start": "2026-06-01T00:00:00.000Z", "end": "2026-06-08T00:00:00.000Z", "exposure": "observed_hours",
-        "exposure_hours": 10.0,
-    },
-    "nodes": 3, "incidents": 9, "origins": 8, "tests": 1, "complete": False, "findings": [FINDING], "lost_gpu_hours": None,
-    "gaps": [{"kind": "bad_lines", "count": 2, "what": "two"}, {"kind": "bad_lines", "count": 1, "what": "one"}],
-    "not_enough_data": [
-        {"signature": "other_crash", "crashes": 1, "what": "would need 9", "lead": None},
-        {"signature": "more_often", "crashes": 4, "what": "would need 8", "lead": {"fact": "os", "value": "2"},
-         "observed": 3, "expected": 1.04},
-    ],
-    "lemons": [
-        {"kind": "node", "name": "n1", "node": "n1", "incidents": 5, "expected": 0.1, "probability": 0.99, "jobs": 3,
-         "days": 3, "signatures": ["crash"]}
-    ],
-    "exposed": [
-        {"because": "os=1", "signature": "crash", "status": "candidate", "count": 1, "expected_7d": 2.0, "nodes": ["n2"]}
-    ],
-    "locations": [],
-    "changes": [
-        {"fact": "driver", "before": "1", "after": "<i>", "signature": "crash", "nodes": 4, "crashes_before": 1,
-         "crashes_after": 9, "expected_after": 1.5, "rate_ratio": 128.4, "rate_ratio_low": 9.97, "rate_ratio_high": None}
-    ],
-    "reliability": [
-        {"gpu_model": "MI300X", "gpu_hours": 2000.0, "incidents": 2, "mtbf_gpu_hours": 1000.0, "mtbf_low": 277.2,
-         "mtbf_high": None},
-        {"gpu_model": "H200", "gpu_hours": 40.0, "incidents": 0, "mtbf_gpu_hours": None, "mtbf_low": 13.0,
-         "mtbf_high": None},
-    ],
-}  # fmt: skip
+FINDING = Finding(
+    signature="crash", direction="more", family="configuration", facts=(FactValue(fact="os", value="<b>1</b>"),),
+    together_with=FactValue(fact="a", value="2"), observed=7, expected=1.5, crashes=9, nodes_with=1, nodes_without=2,
+    ratio=Ratio(value=inf, low=3.0, high=inf), p_value=0.001, q_value=0.01, status="candidate", score=2.0,
+    counter_evidence=("\x1b[31m",), examples=("<b>", "2-4f"), tie_breakers=(),
+)  # fmt: skip
+RESULT = Correlation(
+    window=Window(start=1780272000.0, end=1780876800.0), exposure="observed_hours", exposure_hours=10.0,
+    nodes=3, incidents=9, origins=8, tests=1, complete=False, findings=(FINDING,), locations=(), rollouts=(), beginnings=(),
+    gaps=(Gap(kind="bad_lines", count=2, message="two"), Gap(kind="bad_lines", count=1, message="one")),
+    not_enough_data=(
+        NotEnough(signature="other_crash", crashes=1, needed=9, lead=None, observed=0, expected=0.0, p_value=None, values=0,
+                  message="would need 9"),
+        NotEnough(signature="more_often", crashes=4, needed=8, lead=FactValue(fact="os", value="2"), observed=3, expected=1.04,
+                  p_value=0.2, values=5, message="would need 8"),
+    ),
+    detectable=Detectable(crashes=9, p_value=0.01, ratios=()),
+    outlier_nodes=(
+        OutlierNode(kind="node", name="n1", node="n1", incidents=5, expected=0.1, probability=0.99, jobs=3, days=3,
+                    signatures=("crash",)),
+    ),
+    exposed=(
+        NodesAtRisk(because="os=1", signature="crash", status="candidate", count=1, expected_7d=2.0, nodes=("n2",)),
+    ),
+    reliability=(
+        Reliability(gpu_model="MI300X", hours=2000.0, incidents=2, mtbf=1000.0, mtbf_low=277.2, mtbf_high=inf),
+        Reliability(gpu_model="H200", hours=40.0, incidents=0, mtbf=inf, mtbf_low=13.0, mtbf_high=inf),
+    ),
+)  # fmt: skip
+NO_STATES = np.zeros(0, dtype=bool)
+EFFECT = RolloutEffect(
+    rollout=Rollout(
+        facts=(FactValue(fact="driver", value="2"),), before="1", nodes=5, controls=9, first=RESULT.window.start,
+        last=RESULT.window.end, crashed_before=0.0, crashed_before_expected=0.0, verdict="",
+    ),
+    signature=0, observed=9, expected=1.0, crashes=10, crashes_before=1, p_value=0.0, q_value=0.0, ratio=FINDING.ratio,
+    ratio_before=FINDING.ratio, onset=0.0, onset_low=0.0, onset_high=1.0, column=NO_STATES, use=NO_STATES,
+)  # fmt: skip
 SHOWN = FleetStatus(result=RESULT, result_time=100.0, refreshes=2, failures={"source": 1}, web_config_ok=True)
 
 
@@ -83,8 +100,8 @@ def test_before_the_first_result_only_what_is_known_is_shown() -> None:
 
 
 def test_every_metric_is_shown_by_some_standing() -> None:
-    full = {**RESULT, "lost_gpu_hours": {"hours": 1.0}}
-    fleet_status = FleetStatus(result=full, refreshes=1, complete_time=1.0, web_config_ok=True)
+    lost = LostHours(measured=1.0, assumed=0.0, config=LostConfig())
+    fleet_status = FleetStatus(result=RESULT, lost=lost, refreshes=1, complete_time=1.0, web_config_ok=True)
     names = {
         family.name
         for family in snapshot_of(2.0, fleet_status, label_values=9, build=("1", "3"), pull=PullCounts()).families
@@ -134,7 +151,7 @@ def test_a_refresh_is_asked_for_all_that_the_file_says(tmp_path: Path) -> None:
     asked = arguments(config, tmp_path / "f.json", tmp_path / "out.json")
 
     assert asked == [
-        "--prometheus=https://p:9090", "--format=json", f"--output={tmp_path}/out.json", "--window=172800s",
+        "--prometheus=https://p:9090", "--format=pickle", f"--output={tmp_path}/out.json", "--window=172800s",
         f"--findings.file={tmp_path}/f.json", f"--signatures.dir={tmp_path}", "--lost.assumed-hours=1.0",
         "--lost.currency=", "--prometheus.node-label=node", "--prometheus.tenant=t", "--prometheus.ca-file=/ca",
     ]  # fmt: skip

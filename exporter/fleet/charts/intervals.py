@@ -1,5 +1,6 @@
 """Rate ratios with their intervals on a log axis: the forest plot, and the event study around a change."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,19 +17,19 @@ from exporter.fleet.charts.svg import (
     times,
     words,
 )
+from exporter.fleet.results.labels import interval as interval_of
 from exporter.fleet.results.labels import ratio as written
+from exporter.fleet.statistics.ratio import Ratio
 
 ROW = 26.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A rate ratio and its 95% interval; None is without bound (nobody else crashed)."""
+    """A named rate ratio with its 95% interval."""
 
     name: str
-    value: float | None
-    low: float
-    high: float | None
+    ratio: Ratio
     verdict: str = "unclear"
 
 
@@ -38,28 +39,29 @@ def forest(title: str, intervals: Sequence[Interval], *, width: float = 720.0) -
         return empty("forest", width, title, "no findings")
     names = min(width * 0.42, 340.0, max(len(interval.name) for interval in intervals) * CHARACTER + 8)
     begin, end = names + 12, width - 60
-    bounds = decades(min(interval.low for interval in intervals), max((interval.high or 1e3) for interval in intervals))
+    bounds = _bounds(intervals, least=0.0, unbounded=1e3)
     bottom = len(intervals) * ROW + 6
     inside = _axis(bounds, begin, end, bottom)
     for row, interval in enumerate(intervals):
         y = row * ROW + 15
-        low, high = on_log(interval.low, bounds, begin, end), on_log(interval.high or bounds[-1], bounds, begin, end)
+        low, high = (on_log(edge, bounds, begin, end) for edge in (interval.ratio.low, interval.ratio.high))
         inside += [
             label(names, y + 4, interval.name, room=names, anchor=RIGHT, class_="strong"),
             element("line", x1=low, x2=high, y1=y, y2=y, class_=f"interval {colour(interval.verdict)}"),
             *_arrow(interval, bounds, high, y),
         ]
-        if interval.value is not None:
-            at = on_log(interval.value, bounds, begin, end)
+        if interval.ratio.value < math.inf:
+            at = on_log(interval.ratio.value, bounds, begin, end)
             inside.append(element("circle", cx=at, cy=y, r=4.5, class_=colour(interval.verdict)))
-        inside.append(label(width - 4, y + 4, f"{written(interval.value)}×", room=56, anchor=RIGHT, class_="strong"))
+        number = f"{written(interval.ratio.value)}×"
+        inside.append(label(width - 4, y + 4, number, room=56, anchor=RIGHT, class_="strong"))
     description = "; ".join(f"{interval.name[:60]}: {described(interval)}" for interval in intervals[:5])
     return chart("forest", width, bottom + 22, title, description, *inside)
 
 
 def described(interval: Interval) -> str:
     """`6.2× (4.1 to 9.5)`."""
-    return f"{written(interval.value)}× ({written(interval.low)} to {written(interval.high)})"
+    return f"{written(interval.ratio.value)}× ({interval_of(interval.ratio)})"
 
 
 def event_study(title: str, intervals: Sequence[Interval], *, changed_at: int, width: float = 720.0) -> str:
@@ -67,9 +69,7 @@ def event_study(title: str, intervals: Sequence[Interval], *, changed_at: int, w
     if not intervals:
         return empty("event-study", width, title)
     left, right, top, bottom = 48.0, width - 8, 22.0, 220.0
-    bounds = decades(
-        max(min(interval.low for interval in intervals), 0.1), max((interval.high or 1e2) for interval in intervals)
-    )
+    bounds = _bounds(intervals, least=0.1, unbounded=1e2)
     inside = []
     for tick in bounds:
         y = on_log(tick, bounds, bottom, top)
@@ -82,10 +82,10 @@ def event_study(title: str, intervals: Sequence[Interval], *, changed_at: int, w
     every = max(int(52 / step) + 1, 1)
     for i, interval in enumerate(intervals):
         x = left + (i + 0.5) * step
-        low, high = on_log(interval.low, bounds, bottom, top), on_log(interval.high or bounds[-1], bounds, bottom, top)
+        low, high = (on_log(edge, bounds, bottom, top) for edge in (interval.ratio.low, interval.ratio.high))
         group = [element("line", x1=x, x2=x, y1=low, y2=high, class_=f"interval {colour(interval.verdict)}")]
-        if interval.value is not None:
-            y = on_log(interval.value, bounds, bottom, top)
+        if 0 < interval.ratio.value < math.inf:
+            y = on_log(interval.ratio.value, bounds, bottom, top)
             group.append(element("circle", cx=x, cy=y, r=4.5, class_=colour(interval.verdict)))
         inside.append(element("g", element("title", words(f"{interval.name[:100]}: {described(interval)}")), *group))
         if i % every == 0:
@@ -102,6 +102,14 @@ def event_study(title: str, intervals: Sequence[Interval], *, changed_at: int, w
     return chart("event-study", width, bottom + 26, title, description, *inside)
 
 
+def _bounds(intervals: Sequence[Interval], *, least: float, unbounded: float) -> list[float]:
+    highs = (interval.ratio.high for interval in intervals)
+    return decades(
+        max(min(interval.ratio.low for interval in intervals), least),
+        max(high if high < math.inf else unbounded for high in highs),
+    )
+
+
 def _axis(bounds: Sequence[float], begin: float, end: float, bottom: float) -> list[str]:
     out = []
     for tick in bounds:
@@ -114,6 +122,6 @@ def _axis(bounds: Sequence[float], begin: float, end: float, bottom: float) -> l
 
 
 def _arrow(interval: Interval, bounds: Sequence[float], x: float, y: float) -> list[str]:
-    if interval.high is not None and interval.high <= bounds[-1]:
+    if interval.ratio.high <= bounds[-1]:
         return []
     return [element("path", d=f"M{x:.1f} {y - 4:.1f}l6 4l-6 4z", class_=colour(interval.verdict))]

@@ -12,6 +12,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.core.text.phrases import printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
+from exporter.fleet.results.to_json import to_json as correlation_to_json
 from exporter.fleet.review.review_contents import AlertQuality, Deaths, Review, Totals
 from exporter.fleet.statistics.ratio import Ratio
 
@@ -71,7 +72,7 @@ def to_json(review: Review) -> dict[str, Any]:
         "silent_nodes": [{"node": s.node, "last_seen": rfc3339(s.last_seen)} for s in review.silent],
         "actions": [{"what": action.what, "open": action.is_open} for action in review.actions],
         "alerts": _alerts(review.alerts),
-        "correlation": review.correlation,
+        "correlation": _correlation(review),
     }  # fmt: skip
 
 
@@ -131,6 +132,13 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "lost_cost": totals.lost.to_json()["cost"] if totals.lost else None,
         "exposure_hours": round(totals.hours, 4),
     }
+
+
+def _correlation(review: Review) -> dict[str, Any] | None:
+    if review.correlation is None:
+        return None
+    lost = review.totals.lost
+    return correlation_to_json(review.correlation, lost.to_json() if lost else None)
 
 
 def _alerts(alerts: AlertQuality | None) -> dict[str, Any] | None:

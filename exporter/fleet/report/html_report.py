@@ -1,8 +1,8 @@
 """The review as one HTML file: inline SVG and style, no script, nothing from outside. Empty sections are left out."""
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,20 @@ from exporter.fleet.report.wording import (
     alerts_of,
     at_risk,
     change_of,
-    conditions,
     dates,
     effect_of,
     fact,
     interval_of,
     most_at_risk,
+    named,
     safe,
     stamp,
-    times,
 )
-from exporter.fleet.results.labels import NO_MODEL, UNITS, ratio, sure
+from exporter.fleet.results.labels import NO_MODEL, UNITS, hours, interval, ratio, sure
 from exporter.fleet.review.event_timeline import duration
-from exporter.fleet.review.review_contents import AlertQuality, Review, Title, title_of
+from exporter.fleet.review.review_contents import NOT_CORRELATED, AlertQuality, Review, Title, title_of
 from exporter.fleet.review.window_review import earlier
+from exporter.fleet.statistics.findings import Finding
 from exporter.fleet.statistics.ratio import Ratio
 from exporter.web.page import render
 
@@ -67,7 +67,7 @@ def _completeness(review: Review) -> tuple[str, bool]:
     seen = f"{counted(review.nodes, 'node')} seen"
     if review.silent:
         return f"{seen}; {counted(len(review.silent), 'node')} silent for the last day or longer", True
-    complete = review.correlation is None or review.correlation["complete"]
+    complete = (review.correlation or NOT_CORRELATED).complete
     return f"{seen}; " + ("nothing missing" if complete else "some of it could not be used: see below"), not complete
 
 
@@ -96,7 +96,7 @@ def _cards(review: Review) -> list[tuple[str, str, str, str]]:
         else ""
     )
     cards.append((share, "without a known cause", was_share, ""))
-    if at_risk := most_at_risk(review.correlation or {}):
+    if at_risk := most_at_risk(review.correlation or NOT_CORRELATED):
         cards.append((f"{at_risk[0]:,}", "nodes at risk, not affected yet", at_risk[1], ""))
     else:
         cards.append((f"{now.nodes_crashed:,}", "nodes crashed", f"of {review.nodes:,}", ""))
@@ -122,7 +122,7 @@ class ReportSection:
 
 def sections(review: Review, titles: Mapping[str, Title]) -> list[ReportSection]:
     """In the order of a weekly review."""
-    correlation = review.correlation or {}
+    correlation = review.correlation or NOT_CORRELATED
     every = [
         _over_time(review),
         _causes(review),
@@ -133,39 +133,36 @@ def sections(review: Review, titles: Mapping[str, Title]) -> list[ReportSection]
             _outcomes(review),
             lambda o: (o[0], f"{o[1]:,}", f"{o[2]:.0%}"),
         ),
-        _findings(correlation, titles),
+        _findings(correlation.findings, titles),
         _table(
             "Nodes at risk",
             "Nodes that meet a finding or a catalogue's cause and have not crashed yet",
             ("Because of", "Crash", "Status", "#Nodes", "#Crashes expected in 7 days", "Some of them"),
             at_risk(correlation),
             lambda e: (
-                safe(e["because"]), _titled(e["signature"], titles), e["status"],
-                f"{e['count']:,}", ratio(e["expected_7d"]),
-                ", ".join(safe(node, 40) for node in e["nodes"][:4]),
+                safe(e.because), _titled(e.signature, titles), e.status, f"{e.count:,}", ratio(e.expected_7d),
+                ", ".join(safe(node, 40) for node in e.nodes[:4]),
             ),
         ),
         _table(
             "Unusually bad nodes",
             "Far worse than nodes of the same configuration: drain and test them",
             ("Node or GPU", "#Crashes", "#Expected", "Jobs, days", "How sure", "Crashes of"),
-            correlation.get("lemons", ()),
+            correlation.outlier_nodes,
             lambda e: (
-                _with_note(safe(e["name"], 60), safe(f"GPU, last in {e['node']}", 80) if e["kind"] == "gpu" else ""),
-                f"{e['incidents']:,}", ratio(e["expected"]),
-                f"{counted(e['jobs'], 'job')}, {counted(e['days'], 'day')}", sure(e["probability"]),
-                ", ".join(safe(title_of(titles, s).title) for s in e["signatures"][:3]),
+                _with_note(safe(e.name, 60), safe(f"GPU, last in {e.node}", 80) if e.kind == "gpu" else ""),
+                f"{e.incidents:,}", ratio(e.expected), f"{counted(e.jobs, 'job')}, {counted(e.days, 'day')}",
+                sure(e.probability), ", ".join(safe(title_of(titles, s).title) for s in e.signatures[:3]),
             ),
         ),
         _table(
             "Rollouts",
             "Values that nodes took on in this window, and the findings about them",
             ("Change", "#Nodes", "#Never changed", "From", "To", "Effect on crashes"),
-            correlation.get("rollouts", ()),
+            correlation.rollouts,
             lambda e: (
-                _with_note(fact(e["facts"][0]), safe(f"before: {e['before']}", 80)), f"{e['nodes']:,}",
-                f"{e['controls']:,}", stamp(_time(e["first"])), stamp(_time(e["last"])),
-                _with_note(effect_of(e), ROLLOUT_VERDICTS[e["verdict"]]),
+                _with_note(fact(e.facts[0]), safe(f"before: {e.before}", 80)), f"{e.nodes:,}", f"{e.controls:,}",
+                stamp(e.first), stamp(e.last), _with_note(effect_of(correlation, e), ROLLOUT_VERDICTS[e.verdict]),
             ),
         ),
         _table(
@@ -194,11 +191,10 @@ def sections(review: Review, titles: Mapping[str, Title]) -> list[ReportSection]
             "Reliability",
             "Mean GPU-hours between crashes, with the exact 95% interval",
             ("GPU", "#Crashes", "#GPU-hours", "#GPU-hours a crash", "#Interval", f"#A job on {LARGE_JOB:,} GPUs runs"),
-            correlation.get("reliability", ()),
+            correlation.reliability,
             lambda r: (
-                NO_MODEL if r["gpu_model"] == "unknown" else safe(r["gpu_model"]),
-                f"{r['incidents']:,}", f"{r['gpu_hours']:,.0f}", _hours(r["mtbf_gpu_hours"]),
-                f"{_hours(r['mtbf_low'])} to {_hours(r['mtbf_high'])}", _run(r["mtbf_gpu_hours"]),
+                NO_MODEL if r.gpu_model == "unknown" else safe(r.gpu_model), f"{r.incidents:,}", f"{r.hours:,.0f}",
+                hours(r.mtbf), f"{hours(r.mtbf_low)} to {hours(r.mtbf_high)}", _run(r.mtbf),
             ),
         ),
         _alerts(review.alerts),
@@ -220,11 +216,10 @@ def sections(review: Review, titles: Mapping[str, Title]) -> list[ReportSection]
 def _over_time(review: Review) -> ReportSection | None:
     if not review.totals.incidents and not (review.totals_before and review.totals_before.incidents):
         return None  # a quiet week's report is short
-    correlation = review.correlation or {}
     marks = [
-        Mark(time=_time(rollout["first"]), what=f"{fact(rollout['facts'][0])} on {counted(rollout['nodes'], 'node')}")
-        for rollout in correlation.get("rollouts", ())
-        if rollout["verdict"] == "tested"
+        Mark(time=rollout.first, what=f"{fact(rollout.facts[0])} on {counted(rollout.nodes, 'node')}")
+        for rollout in (review.correlation or NOT_CORRELATED).rollouts
+        if not rollout.verdict
     ]
     edges = review.over_time.edges
     days = (edges[1] - edges[0]) / 86400
@@ -271,17 +266,17 @@ def _causes(review: Review) -> ReportSection | None:
     return _table("Why jobs crashed", note, columns, seen, row)
 
 
-def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> ReportSection | None:
-    findings = correlation.get("findings", ())
+def _findings(findings: Sequence[Finding], titles: Mapping[str, Title]) -> ReportSection | None:
     if not findings:
         return None
     rows = [
         Interval(
-            name=f"{i}. {conditions(finding)}", value=finding["rate_ratio"], low=finding["rate_ratio_low"] or 0.0,
-            high=finding["rate_ratio_high"], verdict="workload" if finding.get("direction") == "fewer" else "infrastructure",
+            name=f"{i}. {named(finding)}",
+            ratio=finding.ratio,
+            verdict="workload" if finding.direction == "fewer" else "infrastructure",
         )
         for i, finding in enumerate(findings[:ROWS], 1)
-    ]  # fmt: skip
+    ]
     title = "How much more frequent crashes are with a configuration"
     table = _table(
         "What makes crashes more or less frequent",
@@ -289,9 +284,10 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> Re
         ("With", "Crash", "#Times as frequent", "Status", "#Crashed nodes with it", "Against it"),
         list(enumerate(findings, 1)),
         lambda pair: (
-            _with(*pair), _titled(pair[1]["signature"], titles), times(pair[1]), pair[1]["status"],
-            _with_note(f"{pair[1]['observed']:,} of {pair[1]['crashes']:,}", f"{pair[1]['expected'] or 0:.1f} expected"),
-            safe("; ".join(pair[1]["counter_evidence"]), 400),
+            _with(*pair), _titled(pair[1].signature, titles),
+            f"{ratio(pair[1].ratio.value)} ({interval(pair[1].ratio)})", pair[1].status,
+            _with_note(f"{pair[1].observed:,} of {pair[1].crashes:,}", f"{pair[1].expected:.1f} expected"),
+            safe("; ".join(pair[1].counter_evidence), 400),
         ),
     )  # fmt: skip
     assert table is not None
@@ -301,11 +297,11 @@ def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> Re
     )  # fmt: skip
 
 
-def _with(number: int, finding: Mapping[str, Any]) -> str:
-    others = finding["facts"][1:]
+def _with(number: int, finding: Finding) -> str:
+    others = finding.facts[1:]
     small = f"cannot be distinguished from {', '.join(map(fact, others[:3]))}" if others else ""
     return _with_note(
-        f"{number}. {conditions(finding)}", small + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        f"{number}. {named(finding)}", small + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     )
 
 
@@ -329,8 +325,7 @@ def _alerts(alerts: AlertQuality | None) -> ReportSection | None:
 
 
 def _not_seen(review: Review) -> ReportSection | None:
-    correlation = review.correlation or {}
-    rows = [(safe(gap["what"], 400), f"{gap['count']:,}") for gap in correlation.get("gaps", ())]
+    rows = [(safe(gap.message, 400), f"{gap.count:,}") for gap in (review.correlation or NOT_CORRELATED).gaps]
     if review.silent:
         names = ", ".join(f"{safe(s.node, 40)} ({stamp(s.last_seen)})" for s in review.silent[:5])
         more = f" and {len(review.silent) - 5} more" if len(review.silent) > 5 else ""
@@ -390,17 +385,9 @@ def _outcomes(review: Review) -> list[tuple[str, int, float]]:
     return [(name, count, count / deaths.jobs) for name, count in counts]
 
 
-def _time(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
-
-
-def _hours(value: float | None) -> str:
-    return "∞" if value is None else f"{value:,.0f}"
-
-
-def _run(mtbf: float | None) -> str:
+def _run(mtbf: float) -> str:
     """How long a large job runs until the first crash of its GPUs, on average."""
-    return "∞" if mtbf is None else f"{mtbf / LARGE_JOB:,.1f} h"
+    return "∞" if math.isinf(mtbf) else f"{mtbf / LARGE_JOB:,.1f} h"
 
 
 def exposure_words(review: Review) -> str:

@@ -24,12 +24,12 @@ from exporter.fleet.report.wording import (
     rate_of,
     safe,
     stamp,
-    times,
     together,
 )
-from exporter.fleet.results.labels import ratio
-from exporter.fleet.review.review_contents import CauseRow, Review, Title, title_of
+from exporter.fleet.results.labels import interval, ratio
+from exporter.fleet.review.review_contents import NOT_CORRELATED, CauseRow, Review, Title, title_of
 from exporter.fleet.review.window_review import earlier
+from exporter.fleet.statistics.findings import NodesAtRisk
 
 LINES = 40
 NAME = 100  # characters of a name
@@ -38,16 +38,16 @@ _SPECIAL = re.compile(r"([\\`*\[\]|~#!]|(?<![^\W_])_|_(?![^\W_]))")
 
 def as_markdown(review: Review, titles: Mapping[str, Title], notes: tuple[str, ...] = ()) -> str:
     """The verdict first, then what a reviewer decides on; ends with a newline. notes: what the source cannot show."""
-    correlation = review.correlation or {}
+    correlation = review.correlation or NOT_CORRELATED
     lines = [f"**GPU fleet review, {dates(review.window)}**", "", name(review.sentence, 800)]
     lines += [*_totals(review), *_not_seen(review, notes), f"Alerts: {name(alerts_of(review.alerts), 500)}."]
     lines += _section("Why jobs crashed", [_cause(cause) for cause in review.causes if cause.incidents], 3)
     lines += _section(
         "What makes crashes more or less frequent",
         [
-            f"{at}. {name(title_of(titles, finding['signature']).title)} with {name(together(finding), 200)}: {times(finding)} "
-            f"times as frequent, {finding['status']}"
-            for at, finding in enumerate(correlation.get("findings", ()), 1)
+            f"{at}. {name(title_of(titles, finding.signature).title)} with {name(together(finding), 200)}: "
+            f"{ratio(finding.ratio.value)} ({interval(finding.ratio)}) times as frequent, {finding.status}"
+            for at, finding in enumerate(correlation.findings, 1)
         ],
         2,
     )
@@ -55,9 +55,9 @@ def as_markdown(review: Review, titles: Mapping[str, Title], notes: tuple[str, .
     lines += _section(
         "Rollouts",
         [
-            f"{name(fact(rollout['facts'][0]))}, before {name(rollout['before'])}: {counted(rollout['nodes'], 'node')}; "
-            f"effect on crashes: {effect_of(rollout)}"
-            for rollout in correlation.get("rollouts", ())
+            f"{name(fact(rollout.facts[0]))}, before {name(rollout.before)}: {counted(rollout.nodes, 'node')}; "
+            f"effect on crashes: {effect_of(correlation, rollout)}"
+            for rollout in correlation.rollouts
         ],
         2,
     )
@@ -73,8 +73,8 @@ def as_markdown(review: Review, titles: Mapping[str, Title], notes: tuple[str, .
     lines += _section(
         "Unusually bad nodes",
         [
-            f"{name(node['name'])}: {counted(node['incidents'], 'crash', 'crashes')}, {node['expected']:.1f} expected"
-            for node in correlation.get("lemons", ())
+            f"{name(node.name)}: {counted(node.incidents, 'crash', 'crashes')}, {node.expected:.1f} expected"
+            for node in correlation.outlier_nodes
         ],
         2,
     )
@@ -96,7 +96,7 @@ def name(text: str, most: int = NAME) -> str:
 
 def _not_seen(review: Review, notes: tuple[str, ...]) -> list[str]:
     """What is missing, in one line: before the numbers that it makes incomplete."""
-    missing = [*map(escaped, notes), *(name(gap["what"], 150) for gap in (review.correlation or {}).get("gaps", ()))]
+    missing = [*map(escaped, notes), *(name(gap.message, 150) for gap in (review.correlation or NOT_CORRELATED).gaps)]
     if review.silent:
         last = review.silent[0]
         silent = f"{counted(len(review.silent), 'node')} silent for a day"
@@ -133,9 +133,9 @@ def _cause(cause: CauseRow) -> str:
     return f"{name(cause.title)} ({cause.verdict}{kind}): {cause.incidents:,} on {counted(cause.nodes, 'node')}{change}"
 
 
-def _at_risk(reason: Mapping[str, Any]) -> str:
-    nodes = counted(reason["count"], "node")
-    return f"{name(reason['because'])}: {nodes}, {ratio(reason['expected_7d'])} crashes expected in 7 days"
+def _at_risk(reason: NodesAtRisk) -> str:
+    nodes = counted(reason.count, "node")
+    return f"{name(reason.because)}: {nodes}, {ratio(reason.expected_7d)} crashes expected in 7 days"
 
 
 def _novelty(review: Review, at: int) -> str:

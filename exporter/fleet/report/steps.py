@@ -1,12 +1,12 @@
 """What to do next: what stops crashes first, then what takes minutes, then what takes days."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from exporter.core.text.phrases import counted
-from exporter.fleet.report.wording import conditions, safe
+from exporter.fleet.report.wording import named, safe
 from exporter.fleet.results.labels import clipped, finding_id
-from exporter.fleet.review.review_contents import Action, Review
+from exporter.fleet.review.review_contents import NOT_CORRELATED, Action, Review
+from exporter.fleet.statistics.findings import Finding
 
 MOST = 6
 FINDINGS, CAUSES, BAD = 3, 2, 3
@@ -22,20 +22,17 @@ class Advice(NamedTuple):
 
 def next_steps(review: Review) -> list[Advice]:
     """The few steps that matter most: rollouts to hold and nodes to drain come first."""
-    correlation = review.correlation or {}
+    correlation = review.correlation or NOT_CORRELATED
     of_findings = [
-        (
-            bool(finding.get("rollout")),
-            Advice(f"{conditions(finding)}: {safe(step, 400)}", "findings", finding_id(finding)),
-        )
-        for finding in correlation.get("findings", ())[:FINDINGS]
+        (bool(finding.rollout), Advice(f"{named(finding)}: {safe(step, 400)}", "findings", finding_id(finding)))
+        for finding in correlation.findings[:FINDINGS]
         if (step := step_of(finding))
     ]
     out = [step for is_rollout, step in of_findings if is_rollout]
-    if bad := [node for node in correlation.get("lemons", ()) if node["kind"] == "node"]:
-        names = ", ".join(safe(node["name"], 60) for node in bad[:3])
+    if bad := [node for node in correlation.outlier_nodes if node.kind == "node"]:
+        names = ", ".join(safe(node.name, 60) for node in bad[:3])
         more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-        page = ("nodes", bad[0]["name"]) if len(bad) == 1 else ("findings",)
+        page = ("nodes", bad[0].name) if len(bad) == 1 else ("findings",)
         out.append(Advice(f"Drain and test {counted(len(bad), 'unusually bad node')}: {names}{more}.", *page))
     if review.silent:
         silent = counted(len(review.silent), "node")
@@ -55,12 +52,12 @@ def next_steps(review: Review) -> list[Advice]:
 def carried_over(review: Review, before: Review) -> tuple[Action, ...]:
     """What the window before asked for, and whether this one still shows the reason. Whether anybody acted is not known."""
     crashed = {cause.id for cause in review.causes if cause.incidents}
-    findings = {_key(finding) for finding in (review.correlation or {}).get("findings", ())}
-    bad = {node["name"] for node in (review.correlation or {}).get("lemons", ())}
-    earlier = before.correlation or {}
+    now, earlier = review.correlation or NOT_CORRELATED, before.correlation or NOT_CORRELATED
+    findings = {_key(finding) for finding in now.findings}
+    bad = {node.name for node in now.outlier_nodes}
     out = [
-        Action(what=f"{conditions(finding)}: {safe(step, 400)}", is_open=_key(finding) in findings)
-        for finding in earlier.get("findings", ())[:FINDINGS]
+        Action(what=f"{named(finding)}: {safe(step, 400)}", is_open=_key(finding) in findings)
+        for finding in earlier.findings[:FINDINGS]
         if (step := step_of(finding))
     ]
     out += [
@@ -69,26 +66,24 @@ def carried_over(review: Review, before: Review) -> tuple[Action, ...]:
         if cause.incidents and cause.remediation
     ]
     out += [
-        Action(what=f"Drain and test {safe(node['name'], 60)}.", is_open=node["name"] in bad)
-        for node in earlier.get("lemons", ())[:BAD]
-        if node["kind"] == "node"
+        Action(what=f"Drain and test {safe(node.name, 60)}.", is_open=node.name in bad)
+        for node in earlier.outlier_nodes[:BAD]
+        if node.kind == "node"
     ]
     return tuple(out)
 
 
-def _key(finding: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key(finding: Finding) -> tuple[object, ...]:
     """What stays the same of a finding from window to window."""
-    lead = finding["facts"][0]
-    return finding["signature"], finding.get("direction"), lead["fact"], lead["value"]
+    return finding.signature, finding.direction, finding.facts[0]
 
 
-def step_of(finding: Mapping[str, Any]) -> str:
+def step_of(finding: Finding) -> str:
     """What a finding asks for; of a rollout that made crashes more frequent, to hold it."""
-    rollout = finding.get("rollout")
-    if finding.get("next_step") or not rollout or finding.get("direction") == "fewer":
-        return str(finding.get("next_step") or "")
-    lead = finding["facts"][0]
+    if finding.next_step or not finding.rollout or finding.direction == "fewer":
+        return finding.next_step
+    rollout = finding.rollout.rollout
     return (
-        f"hold the rollout of {clipped(lead['value'])}, and go back to {clipped(rollout['before'])} on some of the "
-        f"{rollout['nodes']:,} changed nodes; if the finding is true, their crashes stop"
+        f"hold the rollout of {clipped(finding.facts[0].value)}, and go back to {clipped(rollout.before)} on some of the "
+        f"{rollout.nodes:,} changed nodes; if the finding is true, their crashes stop"
     )

@@ -1,21 +1,20 @@
 """How numbers and names of a review are written for people."""
 
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from exporter.core.text.phrases import counted, printable
 from exporter.core.text.redact import redact
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import LEAST, clipped, ratio
+from exporter.fleet.results.labels import LEAST, clipped, conditions
 from exporter.fleet.review.event_timeline import duration
 from exporter.fleet.review.review_contents import AlertQuality, Deaths
 from exporter.fleet.review.window_review import changed
+from exporter.fleet.statistics.findings import Correlation, FactValue, Finding, NodesAtRisk, Rollout
 from exporter.fleet.statistics.ratio import Ratio
 
 ROLLOUT_VERDICTS = {  # how the correlator judged a rollout
-    "tested": "compared with nodes not changed yet",
+    "": "compared with nodes not changed yet",
     "follows_crashes": "not judged: the changes follow crashes (repairs)",
     "no_controls": "not judged: no nodes to compare with",
     "rebooted": "not judged: the nodes rebooted at the change, which may be the cure",
@@ -60,27 +59,27 @@ def alerts_of(alerts: AlertQuality | None) -> str:
     return text + (f"; incomplete: {safe(alerts.missing, 200)}" if alerts.missing else "")
 
 
-def at_risk(correlation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def at_risk(correlation: Correlation) -> list[NodesAtRisk]:
     """The reasons that put nodes at risk, except those with hardly a crash expected."""
-    return [reason for reason in correlation.get("exposed", ()) if reason["expected_7d"] >= LEAST]
+    return [reason for reason in correlation.exposed if reason.expected_7d >= LEAST]
 
 
-def most_at_risk(correlation: Mapping[str, Any]) -> tuple[int, str] | None:
+def most_at_risk(correlation: Correlation) -> tuple[int, str] | None:
     """How many nodes are at risk, each once, and the reason of most of them. Of very many, at least how many."""
     reasons = at_risk(correlation)
     if not reasons:
         return None
-    most = max(reasons, key=lambda reason: reason["count"])
-    named = {node for reason in reasons for node in reason["nodes"]}
+    most = max(reasons, key=lambda reason: reason.count)
+    named = {node for reason in reasons for node in reason.nodes}
     others = f" and {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
-    return max(most["count"], len(named)), safe(most["because"], 60) + others
+    return max(most.count, len(named)), safe(most.because, 60) + others
 
 
-def effect_of(rollout: Mapping[str, Any]) -> str:
+def effect_of(correlation: Correlation, rollout: Rollout) -> str:
     """The findings about a rollout: `see finding 2`; for one that was not compared, `unknown`."""
-    if rollout["findings"]:
-        return f"see finding {', '.join(map(str, rollout['findings']))}"
-    return "no effect found" if rollout["verdict"] == "tested" else "unknown"
+    if findings := correlation.about(rollout):
+        return f"see finding {', '.join(map(str, findings))}"
+    return "unknown" if rollout.verdict else "no effect found"
 
 
 def dates(window: Window) -> str:
@@ -98,12 +97,6 @@ def stamp(time: float) -> str:
     return f"{date.day} {date:%b %H:%MZ}"
 
 
-def times(finding: Mapping[str, Any]) -> str:
-    """A finding's rate ratio and interval: `6.2 (4.1 to 9.5)`."""
-    low, high = ratio(finding["rate_ratio_low"]), ratio(finding["rate_ratio_high"])
-    return f"{ratio(finding['rate_ratio'])} ({low} to {high})"
-
-
 def change_of(change: Ratio | None) -> str:
     """The change on the window before, empty where there is nothing to compare with."""
     return "" if change is None else changed(change)
@@ -114,12 +107,23 @@ def rate_of(change: Ratio) -> str:
     return "new" if math.isinf(change.value) else f"{(change.value - 1) * 100:+.0f}%".replace("-", "−")
 
 
-def together(finding: Mapping[str, Any]) -> str:
+def fact(of: FactValue) -> str:
+    """`driver_version 580.105`."""
+    return safe(f"{of.fact} {of.value}")
+
+
+def named(finding: Finding) -> str:
+    """The facts of a finding, without those that cannot be distinguished from them."""
+    facts = " and ".join(map(fact, conditions(finding)))
+    return f"{facts} (rollout)" if finding.rollout else facts
+
+
+def together(finding: Finding) -> str:
     """The facts of a finding, with those that the data cannot distinguish: `nccl 2.26.2, or torch 2.8.0`."""
-    others = finding["facts"][1:]
+    others = finding.facts[1:]
     more = f" and {len(others) - 2} more" if len(others) > 2 else ""
     apart = f", or {', '.join(map(fact, others[:2]))}{more} (not separable)" if others else ""
-    return conditions(finding) + apart
+    return named(finding) + apart
 
 
 def interval_of(change: Ratio | None) -> str:
@@ -128,14 +132,3 @@ def interval_of(change: Ratio | None) -> str:
         return ""
     low, high = ((f"{(end - 1) * 100:+.0f}" if end != float("inf") else "∞") for end in (change.low, change.high))
     return f"95% interval {low} to {high}%".replace("-", "−")
-
-
-def fact(condition: Mapping[str, Any]) -> str:
-    """`driver_version 580.105`."""
-    return safe(f"{condition['fact']} {condition['value']}")
-
-
-def conditions(finding: Mapping[str, Any]) -> str:
-    """The facts of a finding, without those that cannot be distinguished from them."""
-    named = " and ".join(fact(condition) for condition in (finding["facts"][0], finding["together_with"]) if condition)
-    return f"{named} (rollout)" if finding["kind"] == "rollout" else named

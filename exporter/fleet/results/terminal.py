@@ -7,7 +7,18 @@ from datetime import UTC, datetime
 
 from exporter.core.text.phrases import counted
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import LEAST, NO_MODEL, UNITS, clipped, expected_count, sure
+from exporter.fleet.results.labels import (
+    LEAST,
+    NO_MODEL,
+    UNITS,
+    clipped,
+    conditions,
+    expected_count,
+    hours,
+    sure,
+    times,
+    times_and_interval,
+)
 from exporter.fleet.results.labels import ratio as written
 from exporter.fleet.statistics.beginnings import DAYS_BEFORE
 from exporter.fleet.statistics.findings import (
@@ -113,10 +124,10 @@ def _detectable(d: Detectable) -> str:
 
 
 def _finding(number: int, f: Finding, paint: _Paint) -> str:
-    with_ = " and ".join(clipped(str(fact)) for fact in (f.facts[0], f.together_with) if fact)
+    with_ = " and ".join(clipped(str(fact)) for fact in conditions(f))
     where = "since the rollout of" if f.rollout else "on nodes with"
     subject = {"signature": f"{f.signature} is", "root_cause": f"the crashes that {f.signature} can explain are"}
-    sentence = f"{subject.get(f.level, f'{f.signature} are')} {_times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
+    sentence = f"{subject.get(f.level, f'{f.signature} are')} {times(f.ratio)} {where} {with_} {_interval(f.ratio)}."
     lines = _wrap(f"{number}. {sentence}", "", "   ")
     lines[0] = paint("1", lines[0])
     row = _row
@@ -171,8 +182,8 @@ def _trend(f: Finding) -> str:
 def _rates(r: IncidentRates) -> str:
     return (
         f"{r.incidents_with:,} crashes with it, {expected_count(r.rate_with)} in 1,000 hours, and {r.incidents_without:,} "
-        f"without, {expected_count(r.rate_without)} in 1,000 hours: {_times(r.ratio)} {_interval(r.ratio)}, nodes that crash "
-        "again included"
+        f"without, {expected_count(r.rate_without)} in 1,000 hours: {times_and_interval(r.ratio)}, nodes that crash again "
+        "included"
     )
 
 
@@ -185,9 +196,7 @@ def _whose(share: WorkloadShare) -> str:
     apart = "compared within images" if share.kind == "container_image" else "without them"
     if share.ratio is None:
         return f"{who}; {apart}, none is left to compare"
-    if math.isinf(share.ratio.value):
-        return f"{who}; {apart}, at least {written(share.ratio.low)} times as frequent"
-    return f"{who}; {apart}, {written(share.ratio.value)} times as frequent"
+    return f"{who}; {apart}, {times(share.ratio)}"
 
 
 def _why(f: Finding) -> str:
@@ -195,7 +204,7 @@ def _why(f: Finding) -> str:
         again = f.confirmation
         return (
             f": found in {_span(f.first_seen)}, and again independently in {_span(again.window)} "
-            f"({_times(again.ratio)} {_interval(again.ratio)}, p {_small(again.p_value)})"
+            f"({times_and_interval(again.ratio)}, p {_small(again.p_value)})"
         )
     if f.status == "confirmed":
         return ": confirmed by an earlier window"
@@ -234,7 +243,7 @@ def _column(value: float) -> int:
 
 
 def _location(f: Finding) -> str:
-    return f"{f.signature} is {_times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
+    return f"{f.signature} is {times(f.ratio)} at {clipped(str(f.facts[0]))} {_interval(f.ratio)}; {f.status}"
 
 
 def _rollout(r: Rollout, findings: tuple[int, ...]) -> str:
@@ -258,7 +267,7 @@ def _verdict(r: Rollout, findings: tuple[int, ...]) -> str:
 
 
 def _beginning(b: Beginning) -> str:
-    rate = "not seen before" if math.isinf(b.ratio.value) else f"{_times(b.ratio)} since"
+    rate = "not seen before" if math.isinf(b.ratio.value) else f"{times(b.ratio)} since"
     when = _span(Window(start=b.first, end=b.last))
     changed = "; ".join(map(_preceding, b.changes))
     changed = changed or f"no fact changed on these nodes in the {DAYS_BEFORE} days before"
@@ -319,10 +328,8 @@ def _not_enough(n: NotEnough) -> str:
 def _reliability(correlation: Correlation, lost: str) -> str:
     lines = []
     for r in correlation.reliability:
-        between = (
-            f"one crash in {_hours(r.mtbf)} GPU-hours (95% interval {_hours(r.mtbf_low)} to {_hours(r.mtbf_high)})"
-        )
-        rate = between if r.incidents else f"no crash in {_hours(r.hours)} GPU-hours"
+        between = f"one crash in {hours(r.mtbf)} GPU-hours (95% interval {hours(r.mtbf_low)} to {hours(r.mtbf_high)})"
+        rate = between if r.incidents else f"no crash in {hours(r.hours)} GPU-hours"
         model = NO_MODEL if r.gpu_model == "unknown" else r.gpu_model
         lines += _wrap(f"- {model}: {rate}", "  ", "    ")
     if lost:
@@ -351,24 +358,12 @@ def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
     )  # fmt: skip
 
 
-def _times(ratio: Ratio) -> str:
-    if math.isinf(ratio.value):  # of the crashes that were compared, all were with it
-        return f"at least {written(ratio.low)} times as frequent"
-    if ratio.value == 0:
-        return "never seen"
-    return f"{written(ratio.value)} times as frequent"
-
-
 def _interval(ratio: Ratio) -> str:
     return f"(95% interval {written(ratio.low)} to {written(ratio.high)})"
 
 
 def _small(value: float) -> str:
     return f"{value:.2g}" if value >= 1e-4 else f"below {10 ** math.ceil(math.log10(max(value, 1e-300))):.0e}"
-
-
-def _hours(value: float) -> str:
-    return "∞" if math.isinf(value) else f"{value:,.0f}"
 
 
 def _span(window: Window) -> str:

@@ -39,31 +39,18 @@ def to_json(correlation: Correlation, lost: Mapping[str, Any] | None = None) -> 
         "not_enough_data": [_not_enough(signature) for signature in c.not_enough_data],
         "detectable": _detectable(c.detectable),
         "lemons": [
-            _fields(
-                outlier,
-                "kind",
-                "name",
-                "node",
-                "incidents",
-                "jobs",
-                "days",
-                "expected",
-                "probability",
-                "signatures",
-                "within_days",
-                "gpu",
-            )
-            for outlier in c.outlier_nodes
+            _fields(bad, "kind", "name", "node", "incidents", "jobs", "days", "expected", "probability", "signatures",
+                    "within_days", "gpu")
+            for bad in c.outlier_nodes
         ],
         "exposed": [
             _fields(at_risk, "because", "signature", "status", "count", "expected_7d", "nodes") for at_risk in c.exposed
         ],
         "rollouts": [{**_rollout(rollout), "findings": list(c.about(rollout))} for rollout in c.rollouts],
         "beginnings": [_beginning(beginning) for beginning in c.beginnings],
-        "changes": [_change(finding, finding.rollout) for finding in c.findings if finding.rollout],
         "reliability": [_reliability(model) for model in c.reliability],
         "lost_gpu_hours": lost,
-    }
+    }  # fmt: skip
 
 
 def _finding(f: Finding) -> dict[str, Any]:
@@ -73,18 +60,8 @@ def _finding(f: Finding) -> dict[str, Any]:
         **({"root_cause": f.signature} if f.level == "root_cause" else {}),
         "level": f.level,
         "signatures": [_part(part) for part in f.signatures],
-        **_fields(
-            f,
-            "direction",
-            "facts",
-            "together_with",
-            "observed",
-            "expected",
-            "crashes",
-            "counts",
-            "nodes_with",
-            "nodes_without",
-        ),
+        **_fields(f, "direction", "facts", "together_with", "observed", "expected", "crashes", "counts"),
+        **_fields(f, "nodes_with", "nodes_without"),
         **_ratio("rate_ratio", f.ratio),
         **_fields(f, "p_value", "q_value", "score", "status"),
         "workload": [_workload(share) for share in f.workload],
@@ -178,22 +155,6 @@ def _beginning(beginning: Beginning) -> dict[str, Any]:
         **_ratio("rate_ratio", beginning.ratio),
         "p_value": beginning.p_value,
         "changes": [_fields(change, *changes) for change in beginning.changes],
-    }
-
-
-def _change(finding: Finding, effect: RolloutEffect) -> dict[str, Any]:
-    """A rollout as earlier versions wrote it."""
-    return {
-        "fact": finding.facts[0].fact,
-        "before": effect.rollout.before,
-        "after": finding.facts[0].value,
-        "signature": finding.signature,
-        "nodes": effect.rollout.nodes,
-        "crashes_before": effect.crashes_before,
-        "crashes_after": finding.observed,
-        "expected_after": _number(finding.expected),
-        **_ratio("rate_ratio", finding.ratio),
-        "p_value": finding.p_value,
     }
 
 

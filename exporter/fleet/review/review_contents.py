@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from exporter.core.catalogue.loader import Catalogue
 from exporter.fleet.observations import Window
 from exporter.fleet.review.lost_hours import LostHours
+from exporter.fleet.statistics.findings import Correlation, Detectable
 from exporter.fleet.statistics.ratio import Ratio
 
 
@@ -154,7 +154,7 @@ class AlertQuality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """The whole review of a window. `correlation` is the correlator's result of that window, as its JSON; or None.
+    """The whole review of a window. `correlation` is the correlator's result of that window, or None.
 
     `sentence` is the verdict line. `change` compares origins per exposure with the window before.
     """
@@ -172,10 +172,19 @@ class Review:
     causes: tuple[CauseRow, ...]
     novelties: tuple[Novelty, ...]
     unrecognised: tuple[UnrecognisedCrash, ...]
-    correlation: Mapping[str, Any] | None
+    correlation: Correlation | None
     deaths: Deaths | None = None  # None where no hook tells how jobs end
     actions: tuple[Action, ...] = ()  # carried over from the window before
     alerts: AlertQuality | None = None  # None where no Prometheus was asked
+
+
+# Instead of a correlation that was not computed.
+NOT_CORRELATED = Correlation(
+    window=Window(start=0.0, end=0.0), exposure="assumed_hours", exposure_hours=0.0, nodes=0, incidents=0, origins=0, tests=0,
+    complete=True, gaps=(), findings=(), locations=(), not_enough_data=(),
+    detectable=Detectable(crashes=0, p_value=1.0, ratios=()), outlier_nodes=(), exposed=(), reliability=(), rollouts=(),
+    beginnings=(),
+)  # fmt: skip
 
 
 def titles_of(catalogue: Catalogue) -> dict[str, Title]:

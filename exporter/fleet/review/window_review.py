@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import duckdb
 import numpy as np
@@ -10,10 +9,11 @@ import numpy as np
 from exporter.config.fleet import LostConfig
 from exporter.core.text.phrases import counted, printable
 from exporter.fleet.observations import Window
-from exporter.fleet.results.labels import clipped, ratio
+from exporter.fleet.results.labels import clipped, fact, ratio, times
 from exporter.fleet.review import queries
 from exporter.fleet.review.lost_hours import lost_by_cause, lost_hours
 from exporter.fleet.review.review_contents import CauseRow, Novelty, Review, Title, Totals, title_of
+from exporter.fleet.statistics.findings import Correlation
 from exporter.fleet.statistics.ratio import Ratio, rate_ratio
 
 WINDOWS = 8  # of a trend
@@ -22,10 +22,10 @@ QUIET_WINDOWS = 2  # without a signature, after which it is said to be back
 
 
 def review_of(
-    db: duckdb.DuckDBPyConnection, window: Window, correlation: Mapping[str, Any] | None, titles: Mapping[str, Title],
+    db: duckdb.DuckDBPyConnection, window: Window, correlation: Correlation | None, titles: Mapping[str, Title],
     *, compare: bool = True, lost: LostConfig = USUAL_COST,
 ) -> Review:  # fmt: skip
-    """Everything on the first page. correlation: the correlator's JSON of this window, if there is one.
+    """Everything on the first page. correlation: the correlator's result of this window, if there is one.
 
     compare: with the window before, if the records reach back so far.
     """
@@ -111,12 +111,12 @@ MOST = 0.5  # of a rise, that one cause accounts for
 
 def sentence(
     window: Window, now: Totals, before: Totals | None, change: Ratio | None, nodes: int, causes: Sequence[CauseRow],
-    novelties: Sequence[Novelty], correlation: Mapping[str, Any] | None, titles: Mapping[str, Title],
+    novelties: Sequence[Novelty], correlation: Correlation | None, titles: Mapping[str, Title],
 ) -> str:  # fmt: skip
     """How many root incidents and whether that is more; what made it so; what is new; what was found."""
     if not nodes and not now.incidents:
         return "Nothing was seen: no node reported in this window."
-    seen = correlation is None or correlation["complete"]
+    seen = correlation is None or correlation.complete
     parts = [_count(window, now, before, change, nodes, "" if seen else ", as far as was seen")]
     rise = now.incidents - before.incidents if before else 0
     if change and change.low > 1 and causes:
@@ -179,15 +179,12 @@ def _count(window: Window, now: Totals, before: Totals | None, change: Ratio | N
     return f"{incidents} {where}, {how}."
 
 
-def _findings(correlation: Mapping[str, Any], titles: Mapping[str, Title]) -> str:
-    findings = correlation["findings"]
-    more = [finding for finding in findings if finding["direction"] == "more"]
-    if not more:
+def _findings(correlation: Correlation, titles: Mapping[str, Title]) -> str:
+    findings = correlation.findings
+    lead = next((finding for finding in findings if finding.direction == "more"), None)
+    if lead is None:
         return ""
-    lead = more[0]
-    fact = clipped(f"{lead['facts'][0]['fact']} {lead['facts'][0]['value']}")
-    crash = quoted(title_of(titles, lead["signature"]).title)
-    since = "since the rollout of" if lead["kind"] == "rollout" else "with"
-    value = ratio(lead["rate_ratio"]) if lead["rate_ratio"] is not None else f"at least {ratio(lead['rate_ratio_low'])}"
+    crash = quoted(title_of(titles, lead.signature).title)
+    since = "since the rollout of" if lead.rollout else "with"
     rest = f", and {counted(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
-    return f"{crash} is {value} times as frequent {since} {fact} ({lead['status']}){rest}."
+    return f"{crash} is {times(lead.ratio)} {since} {fact(lead.facts[0])} ({lead.status}){rest}."

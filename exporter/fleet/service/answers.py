@@ -185,7 +185,7 @@ def _answer(request: Request, fleet_status: FleetStatus, keys: Sequence[str] | N
     }
     if _has_it(request, headers["ETag"], fleet_status.changed):
         return Response(status_code=304, headers=headers)
-    result = fleet_status.result
+    result = fleet_status.to_json()
     chosen = result if keys is None else {key: result[key] for key in (*ALWAYS, *keys)}
     age = {"age_seconds": round(max(time.time() - fleet_status.result_time, 0.0), 3)}
     return Response(line({**age, **refresh_state, **chosen}), headers=headers, media_type="application/json")

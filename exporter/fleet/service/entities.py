@@ -18,6 +18,7 @@ from exporter.core.text.phrases import counted
 from exporter.fleet.history.schema import CAUSE, IS_ROOT
 from exporter.fleet.observations import Window
 from exporter.fleet.review.event_timeline import of_job
+from exporter.fleet.review.review_contents import NOT_CORRELATED
 from exporter.fleet.service.finding_list import finding_items
 from exporter.fleet.service.frame import Frame, MissingPage, export_address, store_of
 from exporter.fleet.service.html import clip, segment, time_of
@@ -74,8 +75,8 @@ def cause_page(frame: Frame, name: str) -> Response:
         GROUP BY ALL ORDER BY n DESC LIMIT 50""", of)  # fmt: skip
     kind = {"id": "Not in the catalogue"}.get(about.kind, about.kind.capitalize())
     findings = [
-        finding for finding in (frame.view.fleet_status.result or {}).get("findings", ())
-        if name == finding["signature"] or (own == "cause" and finding["signature"] in about.related)
+        finding for finding in (frame.view.fleet_status.result or NOT_CORRELATED).findings
+        if name == finding.signature or (own == "cause" and finding.signature in about.related)
     ]  # fmt: skip
     explanation = explanation_of(titles.catalogue, name, lambda signature: packs.outcomes(titles.catalogue, signature))
     return frame.page(

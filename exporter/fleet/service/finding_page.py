@@ -1,7 +1,6 @@
 """The page of one finding: its picture, how sure it is, what speaks against it, and what to do."""
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -12,22 +11,23 @@ from exporter.fleet.charts.intervals import event_study as drawn
 from exporter.fleet.history.schema import ROOTS, fact_pointer
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import step_of
-from exporter.fleet.results.labels import clipped, expected_count, finding_id, ratio
-from exporter.fleet.review.event_study import event_study
-from exporter.fleet.service.finding_list import (
-    STATUS,
-    because,
-    cause_cell,
-    crashes_with,
+from exporter.fleet.results.labels import (
+    clipped,
+    conditions,
+    expected_count,
     fact,
-    times,
-    title_of,
+    finding_id,
+    interval,
+    ratio,
+    times_and_interval,
 )
+from exporter.fleet.review.event_study import event_study
+from exporter.fleet.review.review_contents import NOT_CORRELATED
+from exporter.fleet.service.finding_list import STATUS, because, cause_cell, finite, title_of
 from exporter.fleet.service.frame import Frame, MissingPage
-from exporter.fleet.service.html import count
 from exporter.fleet.service.pictures import both
 from exporter.fleet.service.tables import Cell, PageTable, link, number, several, when
-from exporter.fleet.statistics.findings import FactValue, whose
+from exporter.fleet.statistics.findings import Correlation, Finding, whose
 
 SMALLEST_RATE = 1e-4  # of false discovery, that is written out
 MAX_CRASHED = 1000  # nodes
@@ -35,45 +35,41 @@ MAX_CRASHED = 1000  # nodes
 
 def finding_page(frame: Frame, name: str) -> Response:
     """One finding, or one place. Raises MissingPage."""
-    result = frame.view.fleet_status.result or {}
-    every = [*result.get("findings", ()), *result.get("locations", ())]
+    result = frame.view.fleet_status.result or NOT_CORRELATED
+    every = (*result.findings, *result.locations)
     finding = next((condition for condition in every if finding_id(condition) == name), None)
     if finding is None:
         raise MissingPage("This finding is not in the newest result; the page Findings lists what is")
-    chart, steps = _picture(frame, finding)
-    q = finding.get("q_value")
-    fdr = "" if q is None else f" · false discovery rate {'below 0.0001' if q < SMALLEST_RATE else f'{q:.2g}'}"
-    adjusted = f" · adjusted for {', '.join(finding['adjusted_for'])}" if finding.get("adjusted_for") else ""
-    others = [fact(condition) for condition in finding["facts"][1:]]
+    chart, steps = _picture(frame, finding, result.window)
+    q = finding.q_value
+    fdr = f" · false discovery rate {'below 0.0001' if q < SMALLEST_RATE else f'{q:.2g}'}"
+    adjusted = f" · adjusted for {', '.join(finding.adjusted_for)}" if finding.adjusted_for else ""
+    others = [fact(condition) for condition in finding.facts[1:]]
     return frame.page(
-        "finding.html", f"{title_of(frame, finding)}: {times(finding)} {because(finding)}", trail=("/findings", "Findings"),
-        sub=f"{STATUS[finding['status']].capitalize()}{adjusted}{fdr}", finding=finding, chart=chart,
+        "finding.html", f"{title_of(frame, finding)}: {times_and_interval(finding.ratio)} {because(finding)}",
+        trail=("/findings", "Findings"),
+        sub=f"{STATUS[finding.status].capitalize()}{adjusted}{fdr}", finding=finding, chart=chart,
         sure=_how_sure(frame, finding),
         steps=steps, trend=_trend(frame, finding), others=others,
-        workload=_workload(frame, finding), crashed=_crashed(frame, finding, result),
+        workload=_workload(frame, finding), crashed=_crashed(frame, finding, result.window),
         at_risk=_at_risk(frame, finding, result),
-        tie_breakers=several(link(frame.to, "nodes", node) for node in finding["tie_breakers"]),
-        examples=_examples(frame, finding["examples"]),
-        next_step=step_of(finding), cause=cause_cell(frame, finding["signature"]),
+        tie_breakers=several(link(frame.to, "nodes", node) for node in finding.tie_breakers),
+        examples=_examples(frame, finding.examples),
+        next_step=step_of(finding), cause=cause_cell(frame, finding.signature),
     )  # fmt: skip
 
 
-def _picture(frame: Frame, finding: Mapping[str, Any]) -> tuple[Markup, PageTable | None]:
+def _picture(frame: Frame, finding: Finding, window: Window) -> tuple[Markup, PageTable | None]:
     """A rollout as an event study with its numbers; another finding as a forest plot with and without its heaviest users."""
     store = frame.view.store
-    result = frame.view.fleet_status.result
-    if finding.get("kind") == "rollout" and store is not None and result is not None:
-        start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
-        lead = finding["facts"][0]
+    if finding.rollout and store is not None:
+        lead = finding.facts[0]
         with store.cursor() as db:
-            length, steps = event_study(
-                db, finding["signature"], lead["fact"], lead["value"], Window(start=start, end=end)
-            )
+            length, steps = event_study(db, finding.signature, lead.fact, lead.value, window)
         if steps:
             intervals = [
                 Interval(
-                    name=f"{step.day:+g} d", value=_finite(step.ratio.value) if step.crashes else None, low=step.ratio.low,
-                    high=_finite(step.ratio.high), verdict="infrastructure" if step.day >= 0 else "unclear",
+                    name=f"{step.day:+g} d", ratio=step.ratio, verdict="infrastructure" if step.day >= 0 else "unclear",
                 )
                 for step in steps
             ]  # fmt: skip
@@ -85,18 +81,17 @@ def _picture(frame: Frame, finding: Mapping[str, Any]) -> tuple[Markup, PageTabl
                 (
                     (number(step.day, f"{step.day:+g} to {step.day + length:+g}"), number(step.crashes),
                      number(step.expected, f"{step.expected:.1f}"),
-                     number(_finite(step.ratio.value), ratio(_finite(step.ratio.value))),
-                     f"{ratio(step.ratio.low)} to {ratio(_finite(step.ratio.high))}")
+                     number(finite(step.ratio.value), ratio(step.ratio.value)), interval(step.ratio))
                     for step in steps
                 ),
             )  # fmt: skip
             return both(lambda width: drawn(title, intervals, changed_at=at, width=width), 700.0), table
-    rows = [_interval("all of them", finding, "rate_ratio")]
+    rows = [Interval(name="all of them", ratio=finding.ratio, verdict="infrastructure")]
     rows += [
-        _interval(f"without {whose(one['kind'])}", one, "rate_ratio_without")
-        for one in finding.get("workload", ())
-        if one["rate_ratio_without_low"] is not None and one["share"]
-    ]  # fmt: skip
+        Interval(name=f"without {whose(one.kind)}", ratio=one.ratio)
+        for one in finding.workload
+        if one.ratio and one.share
+    ]
     return both(lambda width: forest("Rate ratio with 95% interval", rows, width=width), 700.0), None
 
 
@@ -108,71 +103,58 @@ def _examples(frame: Frame, ids: Sequence[str]) -> Cell:
     return several(link(frame.to if one in kept_ids else lambda _: "", "incidents", one) for one in ids)
 
 
-def _interval(name: str, finding: Mapping[str, Any], key: str) -> Interval:
-    main = key == "rate_ratio"
-    return Interval(name=name, value=finding[key], low=finding[f"{key}_low"] or 0.0, high=finding[f"{key}_high"],
-                    verdict="infrastructure" if main else "unclear")  # fmt: skip
-
-
-def _how_sure(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
+def _how_sure(frame: Frame, finding: Finding) -> PageTable:
     rows: list[tuple[Any, Any]] = [
-        (f"Crash{'ed nodes' if finding.get('counts') != 'crashes' else 'es'} with it", crashes_with(finding))
-    ]
-    if "nodes_with" in finding:
-        rows.append(("Nodes with it, without it", f"{count(finding['nodes_with'])}, {count(finding['nodes_without'])}"))
-    if rates := finding.get("incident_rates"):
+        (f"Crash{'ed nodes' if finding.counts != 'crashes' else 'es'} with it",
+         f"{finding.observed:,} of {finding.crashes:,}, {finding.expected:.1f} expected"),
+        ("Nodes with it, without it", f"{finding.nodes_with:,}, {finding.nodes_without:,}"),
+    ]  # fmt: skip
+    if rates := finding.rates:
         rows += [
-            (f"All crashes {where} it, in 1,000 hours",
-             f"{count(rates[f'incidents_{where}'])}, {expected_count(rates[f'per_1000_hours_{where}'])}")
-            for where in ("with", "without")
+            ("All crashes with it, in 1,000 hours", f"{rates.incidents_with:,}, {expected_count(rates.rate_with)}"),
+            ("All crashes without it, in 1,000 hours", f"{rates.incidents_without:,}, {expected_count(rates.rate_without)}"),
+            ("Rate of all crashes, repeated ones included", times_and_interval(rates.ratio)),
         ]  # fmt: skip
-        rows.append(("Rate of all crashes, repeated ones included", times(rates)))
-    rollout = finding.get("rollout")
-    if rollout:
-        low, high = (max(rollout[f"onset_hours_{end}"] or 0.0, 0.0) for end in ("low", "high"))
-        low_before, high_before = ratio(rollout["rate_ratio_before_low"]), ratio(rollout["rate_ratio_before_high"])
-        before = f"{ratio(rollout['rate_ratio_before'])} times ({low_before} to {high_before})"
+    if effect := finding.rollout:
+        rollout = effect.rollout
         rows += [
-            ("Changed nodes, unchanged nodes", f"{count(rollout['nodes'])}, {count(rollout['controls'])}"),
-            ("Began", f"{low:.0f} to {high:.0f} h after the change"),
-            ("Difference before the change", before),
+            ("Changed nodes, unchanged nodes", f"{rollout.nodes:,}, {rollout.controls:,}"),
+            ("Began", f"{max(effect.onset_low, 0.0):.0f} to {max(effect.onset_high, 0.0):.0f} h after the change"),
+            ("Difference before the change", f"{ratio(effect.ratio_before.value)} times ({interval(effect.ratio_before)})"),
             ("Crashed within two weeks before the change",
-             f"{rollout['crashed_before']:.0%}, {rollout['crashed_before_expected']:.0%} expected"),
+             f"{rollout.crashed_before:.0%}, {rollout.crashed_before_expected:.0%} expected"),
         ]  # fmt: skip
-    if again := finding.get("confirmation"):
-        rows.append(("In the later window", f"{again['observed']:,} crashes, {again['expected']:.1f} expected"))
+    if again := finding.confirmation:
+        rows.append(("In the later window", f"{again.observed:,} crashes, {again.expected:.1f} expected"))
     return frame.table("sure", "How sure", ("What", ""), rows, width="rest")
 
 
-def _trend(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
+def _trend(frame: Frame, finding: Finding) -> PageTable:
     """A continuous fact's crashes by fifths of its values."""
     rows = [
         (
-            number(part["low"], f"{part['low']:.3g}"), number(part["high"], f"{part['high']:.3g}"), number(part["observed"]),
-            number(part["expected"], f"{part['expected']:.1f}"),
-            number(part["observed"] / part["expected"], f"{ratio(part['observed'] / part['expected'])} times")
-            if part["expected"] else None,
+            number(part.low, f"{part.low:.3g}"), number(part.high, f"{part.high:.3g}"), number(part.observed),
+            number(part.expected, f"{part.expected:.1f}"),
+            number(part.observed / part.expected, f"{ratio(part.observed / part.expected)} times") if part.expected else None,
         )
-        for part in finding.get("trend", ())
+        for part in finding.trend
     ]  # fmt: skip
     return frame.table(
-        "trend", f"Crashes by {clipped(finding['facts'][0]['fact'])}",
+        "trend", f"Crashes by {clipped(finding.facts[0].fact)}",
         ("From", "To", "Crashed nodes", "Expected", "Seen for each expected"), rows,
         note="Each row is a fifth of all values",
     )  # fmt: skip
 
 
-def _workload(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
+def _workload(frame: Frame, finding: Finding) -> PageTable:
     rows = [
         (
-            whose(one["kind"]), ", ".join(one["names"]) or None,
-            number(one["share"], f"{one['share'] * 100:.0f}%"),
-            number(one["rate_ratio_without"],
-                   f"{ratio(one['rate_ratio_without'])} times ({ratio(one['rate_ratio_without_low'])} to "
-                   f"{ratio(one['rate_ratio_without_high'])})" if one["rate_ratio_without_low"] is not None else "–"),
-            "yes" if one["holds"] else "no; but they run elsewhere without this crash" if one.get("elsewhere") else "no",
+            whose(one.kind), ", ".join(one.names) or None, number(one.share, f"{one.share * 100:.0f}%"),
+            number(finite(one.ratio.value), f"{ratio(one.ratio.value)} times ({interval(one.ratio)})")
+            if one.ratio else number(None),
+            "yes" if one.holds else "no; but they run elsewhere without this crash" if one.elsewhere else "no",
         )
-        for one in finding.get("workload", ())
+        for one in finding.workload
     ]  # fmt: skip
     return frame.table(
         "workload", "Is it one user's program?", ("Without", "Names", "Share of the crashes", "As frequent without", "Holds"),
@@ -180,16 +162,16 @@ def _workload(frame: Frame, finding: Mapping[str, Any]) -> PageTable:
     )  # fmt: skip
 
 
-def _crashed(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]) -> PageTable:
+def _crashed(frame: Frame, finding: Finding, window: Window) -> PageTable:
     """The nodes that had the crash while they had the fact, as far as the history knows."""
-    start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
-    lead, store = finding["facts"][0], frame.view.store
+    lead, store = finding.facts[0], frame.view.store
     rows = store.rows(
         f"""WITH {ROOTS} SELECT r.node, count(*) AS n, max(r.time) AS last
         FROM roots AS r ASOF JOIN facts AS f ON f.node = r.node AND f.time <= r.time
         WHERE $crash IN (r.signature, r.root_cause) AND json_extract_string(f.facts, $fact) = $value
         GROUP BY r.node ORDER BY n DESC, r.node LIMIT {MAX_CRASHED}""",
-        {"start": start, "end": end, "crash": finding["signature"], "fact": fact_pointer(lead["fact"]), "value": lead["value"]},
+        {"start": window.start, "end": window.end, "crash": finding.signature, "fact": fact_pointer(lead.fact),
+         "value": lead.value},
     ) if store else []  # fmt: skip
     return frame.table(
         "crashed", "Nodes that crashed with it", ("Node", "Root incidents", "Latest (UTC)"),
@@ -198,28 +180,14 @@ def _crashed(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]
     )  # fmt: skip
 
 
-def _at_risk(frame: Frame, finding: Mapping[str, Any], result: Mapping[str, Any]) -> PageTable:
-    named = (finding["facts"][0], finding.get("together_with"))
-    facts = " and ".join(str(FactValue(fact=one["fact"], value=one["value"])) for one in named if one)
-    risk = next(
-        (
-            one
-            for one in result.get("exposed", ())
-            if one["signature"] == finding["signature"] and one["because"] == facts
-        ),
-        None,
-    )
-    nodes = risk["nodes"] if risk else ()
+def _at_risk(frame: Frame, finding: Finding, result: Correlation) -> PageTable:
+    facts = " and ".join(map(str, conditions(finding)))
+    own = (one for one in result.exposed if one.signature == finding.signature and one.because == facts)
+    risk = next(own, None)
     note = (
-        f"{count(risk['count'])} nodes have it and have not had this crash; "
-        f"{ratio(risk['expected_7d'])} crashes are expected in 7 days"
+        f"{risk.count:,} nodes have it and have not had this crash; {ratio(risk.expected_7d)} crashes are expected in 7 days"
         if risk
         else ""
     )
-    return frame.table(
-        "at_risk", "Nodes at risk", ("Node",), ((link(frame.to, "nodes", node),) for node in nodes), note=note
-    )
-
-
-def _finite(value: float) -> float | None:
-    return None if value == float("inf") else value
+    nodes = ((link(frame.to, "nodes", node),) for node in (risk.nodes if risk else ()))
+    return frame.table("at_risk", "Nodes at risk", ("Node",), nodes, note=note)

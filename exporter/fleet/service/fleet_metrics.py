@@ -5,12 +5,12 @@ series whose labels are `other`.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable
 
 from exporter.fleet.pull.status import PULL_METRICS, PullCounts, pull_values
+from exporter.fleet.results.labels import conditions
 from exporter.fleet.service.refresh import REASONS, FleetStatus
+from exporter.fleet.statistics.findings import Correlation, Finding
 from exporter.metrics.counters import OTHER, Labels, Metric
 from exporter.metrics.exposition import Family, MetricsSnapshot
 
@@ -103,6 +103,8 @@ def snapshot_of(
     _of_refreshes(values, fleet_status, now)
     if fleet_status.result is not None:
         _of_result(values, fleet_status.result, label_values)
+    if fleet_status.lost is not None:
+        values["gpufault_fleet_lost_gpu_hours"] = {(): fleet_status.lost.hours}
     return MetricsSnapshot(
         tuple(
             Family(name, metric.kind, metric.help, metric.labels, values[name])
@@ -135,52 +137,47 @@ def _of_refreshes(values: Values, fleet_status: FleetStatus, now: float) -> None
         put("complete_result_age_seconds", max(now - fleet_status.complete_time, 0.0))
 
 
-def _of_result(values: Values, result: Mapping[str, Any], most: int) -> None:
+def _of_result(values: Values, result: Correlation, most: int) -> None:
     def put(name: str, value: float) -> None:
         values[f"gpufault_fleet_{name}"] = {(): value}
 
     def rows(name: str, series: Iterable[tuple[Labels, float]]) -> None:
         values[f"gpufault_fleet_{name}"] = bounded(series, most)
 
-    findings, bad_nodes, exposed = result["findings"], result["lemons"], result["exposed"]
+    findings, bad_nodes, exposed = result.findings, result.outlier_nodes, result.exposed
     values["gpufault_fleet_findings"] = {
-        (status,): float(sum(f["status"] == status for f in findings)) for status in STATUSES
+        (status,): float(sum(f.status == status for f in findings)) for status in STATUSES
     }
-    for name, key in (
-        ("finding_rate_ratio", "rate_ratio"), ("finding_rate_ratio_low", "rate_ratio_low"),
-        ("finding_rate_ratio_high", "rate_ratio_high"), ("finding_q_value", "q_value"),
-    ):  # fmt: skip
-        rows(name, ((finding_labels(f), _number(f[key])) for f in findings))
-    put("signatures_without_enough_data", len(result["not_enough_data"]))
-    values["gpufault_fleet_lemons"] = {
-        (kind,): float(sum(entry["kind"] == kind for entry in bad_nodes)) for kind in KINDS
-    }
-    for name, key in (("lemon_incidents", "incidents"), ("lemon_probability", "probability")):
-        rows(name, (((entry["kind"], entry["name"], entry["node"]), _number(entry[key])) for entry in bad_nodes))
-    for name, key in (("exposed_nodes", "count"), ("exposed_expected_incidents", "expected_7d")):
-        rows(
-            name, (((entry["because"], entry["signature"], entry["status"]), _number(entry[key])) for entry in exposed)
-        )
-    put("nodes", result["nodes"])
-    put("incidents", result["incidents"])
-    window = result["window"]
-    values["gpufault_fleet_exposure_hours"] = {(window["exposure"],): _number(window["exposure_hours"])}
-    if result["lost_gpu_hours"] is not None:
-        put("lost_gpu_hours", _number(result["lost_gpu_hours"]["hours"]))
-    for edge in ("start", "end"):
-        put(f"window_{edge}_timestamp_seconds", datetime.fromisoformat(window[edge]).timestamp())
-    put("complete", float(result["complete"]))
+    rows("finding_rate_ratio", ((finding_labels(f), f.ratio.value) for f in findings))
+    rows("finding_rate_ratio_low", ((finding_labels(f), f.ratio.low) for f in findings))
+    rows("finding_rate_ratio_high", ((finding_labels(f), f.ratio.high) for f in findings))
+    rows("finding_q_value", ((finding_labels(f), f.q_value) for f in findings))
+    put("signatures_without_enough_data", len(result.not_enough_data))
+    values["gpufault_fleet_lemons"] = {(kind,): float(sum(bad.kind == kind for bad in bad_nodes)) for kind in KINDS}
+    rows("lemon_incidents", (((bad.kind, bad.name, bad.node), bad.incidents) for bad in bad_nodes))
+    rows("lemon_probability", (((bad.kind, bad.name, bad.node), bad.probability) for bad in bad_nodes))
+    rows("exposed_nodes", (((risk.because, risk.signature, risk.status), risk.count) for risk in exposed))
+    rows(
+        "exposed_expected_incidents",
+        (((risk.because, risk.signature, risk.status), risk.expected_7d) for risk in exposed),
+    )
+    put("nodes", result.nodes)
+    put("incidents", result.incidents)
+    values["gpufault_fleet_exposure_hours"] = {(result.exposure,): result.exposure_hours}
+    put("window_start_timestamp_seconds", result.window.start)
+    put("window_end_timestamp_seconds", result.window.end)
+    put("complete", float(result.complete))
     gaps: dict[Labels, float] = {}
-    for gap in result["gaps"]:
-        gaps[gap["kind"],] = gaps.get((gap["kind"],), 0.0) + gap["count"]
+    for gap in result.gaps:
+        gaps[gap.kind,] = gaps.get((gap.kind,), 0.0) + gap.count
     values["gpufault_fleet_gaps"] = gaps
 
 
-def finding_labels(finding: Mapping[str, Any]) -> Labels:
+def finding_labels(finding: Finding) -> Labels:
     """signature, fact, value, status; of a pair of facts, both with ` and ` between."""
-    members = [finding["facts"][0], *filter(None, (finding["together_with"],))]
-    fact, value = (" and ".join(member[key] for member in members) for key in ("fact", "value"))
-    return finding["signature"], fact, value, finding["status"]
+    facts = conditions(finding)
+    fact, value = " and ".join(one.fact for one in facts), " and ".join(one.value for one in facts)
+    return finding.signature, fact, value, finding.status
 
 
 def bounded(rows: Iterable[tuple[Labels, float]], most: int) -> dict[Labels, float]:
@@ -199,8 +196,3 @@ def bounded(rows: Iterable[tuple[Labels, float]], most: int) -> dict[Labels, flo
             rest = (OTHER,) * len(labels)
             out[rest] = max(value, out.get(rest, -math.inf))
     return out
-
-
-def _number(value: float | None) -> float:
-    """A number of the JSON, in which one without bound is null."""
-    return math.inf if value is None else float(value)

@@ -5,7 +5,6 @@ refresh that fails leaves the last result where it is.
 """
 
 import hashlib
-import json
 import platform
 import tempfile
 import threading
@@ -174,7 +173,7 @@ class FleetService:
         return self.store.status.last is None and not self.store.status.failure
 
     def _start(self, folder: Path) -> None:
-        output = folder / "correlation.json"
+        output = folder / "correlation"
         findings = self._config.findings_file or folder / "findings.json"
         self._log.debug("refreshing", source=self.source)
         try:
@@ -210,14 +209,14 @@ class FleetService:
             self._log.error("refresh failed", reason=outcome.reason, message=outcome.message, again_in=f"{wait:.0f}s")
         else:
             result, wait, self._failures = outcome.result, interval, 0
-            tag = hashlib.blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=12).hexdigest()
+            tag = hashlib.blake2b(repr((result, outcome.lost)).encode(), digest_size=12).hexdigest()
             self._put(
-                running=False, refreshes=refreshes, failure=None, duration=outcome.seconds, result=result, tag=tag,
-                result_time=now, complete_time=now if result["complete"] else before.complete_time,
+                running=False, refreshes=refreshes, failure=None, duration=outcome.seconds, result=result, lost=outcome.lost,
+                tag=tag, result_time=now, complete_time=now if result.complete else before.complete_time,
             )  # fmt: skip
             self._log.info(
-                "refreshed", seconds=round(outcome.seconds, 1), nodes=result["nodes"], incidents=result["incidents"],
-                findings=len(result["findings"]), complete=result["complete"],
+                "refreshed", seconds=round(outcome.seconds, 1), nodes=result.nodes, incidents=result.incidents,
+                findings=len(result.findings), complete=result.complete,
             )  # fmt: skip
         self._ended = time.monotonic()
         self._due = self._ended + (0.0 if self._is_outdated else wait)

@@ -12,6 +12,7 @@ from exporter.fleet.charts.over_time import Lane, TimelineEvent, timeline
 from exporter.fleet.history.store import Store
 from exporter.fleet.observations import Window
 from exporter.fleet.review.event_timeline import Happening, of_node
+from exporter.fleet.review.review_contents import NOT_CORRELATED
 from exporter.fleet.service.frame import Frame, MissingPage, export_address, list_page, store_of
 from exporter.fleet.service.html import clip, count, segment
 from exporter.fleet.service.lists import LISTS, Asked, facts_of, rows_of
@@ -72,7 +73,7 @@ def node_page(frame: Frame, name: str) -> Response:
         at=f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M}", as_of=at,
         since=recorded[0]["time"] if recorded else None, export=lambda form: export_address(frame, "timeline", form, node=name),
         card=_one_card(roots) if facts.get("gpu_count") != "1" else "",
-        bad=[outlier for outlier in (frame.view.fleet_status.result or {}).get("lemons", ()) if outlier["node"] == name],
+        bad=[bad for bad in (frame.view.fleet_status.result or NOT_CORRELATED).outlier_nodes if bad.node == name],
         address=f"/nodes/{segment(name)}",
     )  # fmt: skip
 

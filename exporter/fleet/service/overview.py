@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup
@@ -13,7 +13,7 @@ from exporter.fleet.charts.over_time import Mark, small_bar, sparkline, stacked_
 from exporter.fleet.observations import Window
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import most_at_risk
-from exporter.fleet.review.review_contents import CauseRow, Review
+from exporter.fleet.review.review_contents import NOT_CORRELATED, CauseRow, Review
 from exporter.fleet.review.trends import Key, compared, sums, trends
 from exporter.fleet.review.window_review import review_of
 from exporter.fleet.service.finding_list import bad_nodes, finding_items, forest_of, rollouts_table
@@ -22,6 +22,7 @@ from exporter.fleet.service.html import change, clip, count, segment, time_of
 from exporter.fleet.service.pictures import both, heat_of, rollout_marks
 from exporter.fleet.service.tables import Cell, link, number, picture, tag, tone_of, when
 from exporter.fleet.service.unknown_crashes import unknowns_table
+from exporter.fleet.statistics.findings import Correlation
 
 SHOWN = 8  # causes, findings, nodes on the overview
 SILENT_SHOWN = 5  # the page on data quality has all of them
@@ -55,13 +56,13 @@ def overview(frame: Frame) -> Response:
         shown = Window(start=now.over_time.edges[0], end=now.over_time.edges[-1])
         over_time = trends(cursor, shown, TREND_POINTS)
         changes, unit = compared(cursor, now)
-    correlation: Mapping[str, Any] = result or {}
+    correlation = result or NOT_CORRELATED
     marks = rollout_marks(result, shown.start)
     if shown.start < frame.start:
         marks += (Mark(time=frame.start, what="the window of this page begins"),)
-    findings = list(correlation.get("findings", ()))
+    findings = correlation.findings
     return frame.page(
-        "overview.html", now.sentence, tiles=_tiles(frame, now, correlation, changes, unit), sub=_seen(frame, now),
+        "overview.html", now.sentence, tiles=_tiles(frame, now, result, changes, unit), sub=_seen(frame, now),
         trend=both(lambda width: stacked_bars(
             "Root incidents over time", now.over_time.edges, now.over_time.by_verdict, unit=_unit(now), marks=marks,
             width=width)),
@@ -69,8 +70,8 @@ def overview(frame: Frame) -> Response:
         forest=forest_of(frame, findings[:SHOWN], 400.0, numbered=True), findings=finding_items(frame, findings[:SHOWN]),
         more_findings=len(findings) - SHOWN, findings_of=_window_of(frame, result),
         no_findings="No fact makes a crash measurably more frequent." if result else "Findings are not computed yet.",
-        rollouts=rollouts_table(frame, correlation, width="half"), novelties=_novelties(frame, now), heat=heat_of(frame, 520.0),
-        bad_nodes=bad_nodes(frame, correlation, width="half", of=_window_of(frame, result)),
+        rollouts=rollouts_table(frame, result, width="half"), novelties=_novelties(frame, now), heat=heat_of(frame, 520.0),
+        bad_nodes=bad_nodes(frame, result, width="half", of=_window_of(frame, result)),
         unknowns=unknowns_table(frame, now.unrecognised[:SHOWN], width="half"),
         completeness=_completeness(frame, now, correlation),
     )  # fmt: skip
@@ -88,32 +89,31 @@ def findings_only(frame: Frame) -> Response:
     """The landing page of a source without lines, nodes and jobs."""
     result = frame.view.fleet_status.result
     heading = "No result yet" if result is None else (
-        f"{counted(result['incidents'], 'incident')} on {counted(result['nodes'], 'node')}; "
-        f"{counted(len(result['findings']), 'finding')}"
+        f"{counted(result.incidents, 'incident')} on {counted(result.nodes, 'node')}; "
+        f"{counted(len(result.findings), 'finding')}"
     )  # fmt: skip
-    correlation: Mapping[str, Any] = result or {}
-    findings = list(correlation.get("findings", ()))[:SHOWN]
-    tables = [rollouts_table(frame, correlation), bad_nodes(frame, correlation)] if result else []
+    findings = (result or NOT_CORRELATED).findings[:SHOWN]
+    tables = [rollouts_table(frame, result), bad_nodes(frame, result)] if result else []
     return frame.page(
         "findings.html", heading, result=result, forest=forest_of(frame, findings), findings=finding_items(frame, findings),
         tables=tables,
     )  # fmt: skip
 
 
-def _of_window(frame: Frame, result: Any) -> Any:
+def _of_window(frame: Frame, result: Correlation | None) -> Correlation | None:
     """The correlator's result where it is of the window shown, give or take a tenth; its ends move with each refresh."""
     if result is None:
         return None
-    start, end = (datetime.fromisoformat(result["window"][edge]).timestamp() for edge in ("start", "end"))
     most = 0.1 * (frame.end - frame.start)
-    return result if abs(start - frame.start) <= most and abs(end - frame.end) <= most else None
+    window = result.window
+    return result if abs(window.start - frame.start) <= most and abs(window.end - frame.end) <= most else None
 
 
-def _window_of(frame: Frame, result: Any) -> str:
+def _window_of(frame: Frame, result: Correlation | None) -> str:
     """The window of the findings, where it is not the one shown."""
     if result is None or _of_window(frame, result) is not None:
         return ""
-    start, end = (datetime.fromisoformat(result["window"][edge]) for edge in ("start", "end"))
+    start, end = (datetime.fromtimestamp(edge, UTC) for edge in (result.window.start, result.window.end))
     return f" This is of {start:%d %b} to {end:%d %b %Y}; the window of this page does not change it."
 
 
@@ -130,11 +130,11 @@ def _seen(frame: Frame, now: Review) -> Markup:
 
 
 def _tiles(
-    frame: Frame, now: Review, correlation: Mapping[str, Any], changes: Mapping[Key, tuple[int, int]], unit: str
+    frame: Frame, now: Review, result: Correlation | None, changes: Mapping[Key, tuple[int, int]], unit: str
 ) -> list[Tile]:
     totals, before = now.totals, now.totals_before
     share = totals.without_cause / totals.incidents if totals.incidents else None
-    at_risk, because = most_at_risk(correlation) or (0, "no finding with nodes that have not crashed")
+    at_risk, because = most_at_risk(result or NOT_CORRELATED) or (0, "no finding with nodes that have not crashed")
     recent = sums(changes)
     lost = totals.lost
     changed_by = _change(*recent, unit)
@@ -156,8 +156,8 @@ def _tiles(
         second,
         Tile(figure="–" if share is None else f"{share:.0%}", what="without a known cause", tone="dim", address=causes,
              change=f"{count(len([c for c in now.causes if c.incidents]))} causes and signatures"),
-        Tile(figure=count(at_risk) if correlation else "–", what="nodes at risk, not affected yet", tone="dim",
-             address=findings, change=because if correlation else "not known yet"),
+        Tile(figure=count(at_risk) if result else "–", what="nodes at risk, not affected yet", tone="dim",
+             address=findings, change=because if result else "not known yet"),
     ]  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def _novelties(frame: Frame, now: Review) -> Any:
     )  # fmt: skip
 
 
-def _completeness(frame: Frame, now: Review, correlation: Mapping[str, Any]) -> Any:
+def _completeness(frame: Frame, now: Review, correlation: Correlation) -> Any:
     rows: list[tuple[Any, ...]] = [
         ("Nodes seen within the last day of the window", f"{now.nodes - len(now.silent):,} of {now.nodes:,}")
     ]
@@ -247,7 +247,7 @@ def _completeness(frame: Frame, now: Review, correlation: Mapping[str, Any]) -> 
     ]  # fmt: skip
     if (others := len(now.silent) - SILENT_SHOWN) > 0:
         rows.append((counted(others, "more node"), ""))
-    rows += [(str(gap["what"]), count(gap["count"])) for gap in correlation.get("gaps", ())]
+    rows += [(gap.message, count(gap.count)) for gap in correlation.gaps]
     more = Markup('<a href="{}">data quality</a>').format(frame.link("/quality"))
     return frame.table("seen", "Completeness", ("What", "How many, or since when"), rows, width="half", more=more,
                        note="What these numbers do not include")  # fmt: skip

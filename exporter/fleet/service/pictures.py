@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from markupsafe import Markup
@@ -11,10 +10,12 @@ from markupsafe import Markup
 from exporter.fleet.charts.heat_map import MAX_CELLS, MAX_GROUPS, NodeGroup, heat_map
 from exporter.fleet.charts.over_time import Mark, stacked_bars
 from exporter.fleet.history.schema import IS_ROOT
-from exporter.fleet.results.labels import clipped
+from exporter.fleet.results.labels import changed_fact
+from exporter.fleet.review.review_contents import NOT_CORRELATED
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.html import clip, count
 from exporter.fleet.service.tables import Cell, PageTable, number
+from exporter.fleet.statistics.findings import Correlation
 
 VERDICTS = ("infrastructure", "workload", "unclear")
 MAX_BARS = 45
@@ -55,18 +56,17 @@ def both(draw: Callable[[float], str], wide: float = 1080.0) -> Markup:
     )  # fmt: skip
 
 
-def rollout_marks(result: Any, since: float) -> tuple[Mark, ...]:
+def rollout_marks(result: Correlation | None, since: float) -> tuple[Mark, ...]:
     """When rollouts began, for charts over time that begin at `since`."""
     marks = (
         Mark(
-            time=datetime.fromisoformat(rollout["first"]).timestamp(),
-            what=f"{clipped(rollout['facts'][0]['fact'])} {clipped(rollout['before'])} → "
-            f"{clipped(rollout['facts'][0]['value'])} on {rollout['nodes']:,} nodes",
+            time=rollout.first,
+            what=f"{changed_fact(rollout.facts, rollout.before)} on {rollout.nodes:,} nodes",
         )
-        for rollout in (result or {}).get("rollouts", ())
-        if rollout.get("verdict") == "tested"
+        for rollout in (result or NOT_CORRELATED).rollouts
+        if not rollout.verdict and rollout.first >= since
     )
-    return tuple(mark for mark in marks if mark.time >= since)
+    return tuple(marks)
 
 
 LOCATION_FACTS = (

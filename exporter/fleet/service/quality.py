@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from exporter.core.text.phrases import counted
 from exporter.fleet.history.watched import IN_WINDOW
+from exporter.fleet.review.review_contents import NOT_CORRELATED
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.tables import PageTable, link, number, when
 
@@ -25,10 +26,10 @@ SUBTITLE = "What the service could not see or read, and what the other pages the
 def quality_page(frame: Frame) -> Response:
     """What the service could not read or see."""
     store = frame.view.store
-    gaps = (frame.view.fleet_status.result or {}).get("gaps", ())
+    gaps = (frame.view.fleet_status.result or NOT_CORRELATED).gaps
     tables = [
         frame.table("gaps", "Missing or less exact in the findings", ("What", "Count"),
-                    ((gap["what"], number(gap["count"])) for gap in gaps), empty="Nothing is missing.")
+                    ((gap.message, number(gap.count)) for gap in gaps), empty="Nothing is missing.")
     ]  # fmt: skip
     if store is None:
         return frame.page("sections.html", "Data quality", tables=tables, sub=SUBTITLE)

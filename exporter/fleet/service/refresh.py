@@ -6,8 +6,8 @@ since whatever happens to it leaves the service, and its last result, as they ar
 
 import contextlib
 import hashlib
-import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,6 +19,9 @@ from typing import Any
 
 from exporter.config.fleet import FleetConfig
 from exporter.core.text.redact import redact
+from exporter.fleet.results.to_json import to_json
+from exporter.fleet.review.lost_hours import LostHours
+from exporter.fleet.statistics.findings import Correlation
 
 # Why a refresh gave no result: the journals or the API could not be read; what was asked makes no sense; it took too
 # long; a signal ended it, as the kernel's does when memory is short; our own bug.
@@ -40,11 +43,12 @@ class Failure:
 class FleetStatus:
     """What web side and metrics show. Times are Unix seconds.
 
-    `result` is the Correlation JSON of the contract as the last refresh that gave one left it, at `result_time`;
+    `result` is what the last refresh that gave one left, at `result_time`, and `lost` the GPU-hours lost in its window.
     `failure` is that of the last refresh, where it gave none. `complete_time` is when a result last lacked nothing.
     """
 
-    result: Mapping[str, Any] | None = None
+    result: Correlation | None = None
+    lost: LostHours | None = None
     result_time: float = 0.0
     complete_time: float | None = None
     tag: str = ""  # changes with the result
@@ -57,6 +61,11 @@ class FleetStatus:
     reload_time: float = 0.0
     web_config_ok: bool | None = None  # None: there is no such file
     web_config_time: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as the contract's Correlation JSON."""
+        assert self.result is not None
+        return to_json(self.result, self.lost.to_json() if self.lost else None)
 
     @property
     def changed(self) -> float:
@@ -78,9 +87,10 @@ END_SECONDS = 5.0  # from SIGTERM to SIGKILL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A refresh that ended. `result` is the Correlation JSON, or None: then `reason` is one of REASONS."""
+    """A refresh that ended. `result` and `lost` are as in FleetStatus; without a result `reason` is one of REASONS."""
 
-    result: Mapping[str, Any] | None = None
+    result: Correlation | None = None
+    lost: LostHours | None = None
     reason: str = ""
     message: str = ""
     seconds: float
@@ -89,7 +99,7 @@ class Outcome:
 def arguments(config: FleetConfig, findings_file: Path, output: Path, journal: Path | None = None) -> list[str]:
     """What `gpufault correlate` is asked. journal: a folder to read instead of what the configuration names."""
     asked = [
-        "--format=json",
+        "--format=pickle",
         f"--output={output}",
         f"--window={config.window:.0f}s",
         f"--findings.file={findings_file}",
@@ -157,8 +167,9 @@ class Refresh:
             return Outcome(reason=KILLED, message=f"ended by {name}{why}", seconds=seconds)
         if code in (0, 1) and self._output.exists():
             try:
-                return Outcome(result=json.loads(self._output.read_text(encoding="utf-8")), seconds=seconds)
-            except (OSError, ValueError) as error:
+                result, lost = pickle.loads(self._output.read_bytes())  # noqa: S301 - our own process, in our private folder
+                return Outcome(result=result, lost=lost, seconds=seconds)
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
                 return Outcome(reason=INTERNAL, message=f"its answer cannot be read: {error}", seconds=seconds)
         if message.startswith("gpufault: internal error") or code not in (1, 2, 3):
             return Outcome(reason=INTERNAL, message=message or f"ended with code {code}", seconds=seconds)

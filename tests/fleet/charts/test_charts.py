@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from math import inf
 from xml.etree import ElementTree
 
 import pytest
@@ -10,10 +11,16 @@ from exporter.fleet.charts.heat_map import NodeGroup, heat_map
 from exporter.fleet.charts.intervals import Interval, event_study, forest
 from exporter.fleet.charts.over_time import Lane, Mark, TimelineEvent, small_bar, sparkline, stacked_bars, timeline
 from exporter.fleet.charts.svg import decades, number, ticks, time_ticks
+from exporter.fleet.statistics.ratio import Ratio
 
 DAY = 86400.0
 HOSTILE = "<script>alert(1)</script>\"' onload=x \u202e\n\x00" + "x" * 10_000
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def intervals(name: str, *ratios: Ratio) -> list[Interval]:
+    return [Interval(name=name, ratio=ratio) for ratio in ratios]
+
 
 DRAWN: dict[str, Callable[[str, float], str]] = {
     "stacked bars": lambda name, width: stacked_bars(
@@ -22,11 +29,10 @@ DRAWN: dict[str, Callable[[str, float], str]] = {
     ),
     "sparkline": lambda name, _width: sparkline(name, [None, 1, 2], verdict=name),
     "forest": lambda name, width: forest(
-        name, [Interval(name=name, value=6.2, low=4.1, high=9.5), Interval(name=name, value=None, low=3.0, high=None)],
-        width=width,
+        name, intervals(name, Ratio(value=6.2, low=4.1, high=9.5), Ratio(value=inf, low=3.0, high=inf)), width=width,
     ),
     "event study": lambda name, width: event_study(
-        name, [Interval(name=name, value=1.0, low=0.6, high=None), Interval(name=name, value=6.0, low=4.0, high=8.0)],
+        name, intervals(name, Ratio(value=1.0, low=0.6, high=inf), Ratio(value=6.0, low=4.0, high=8.0)),
         changed_at=1, width=width,
     ),
     "heat map": lambda name, width: heat_map(name, [NodeGroup(name=name, cells=((name, 3), ("b", 0)))], unit=name, width=width),
@@ -90,13 +96,13 @@ def test_stacked_bars_stand_on_each_other() -> None:
 
 
 def test_a_ratio_of_ten_is_one_decade_from_a_ratio_of_one() -> None:
-    found = [Interval(name=str(v), value=v, low=v / 2, high=v * 2) for v in (1.0, 10.0, 100.0)]
+    found = [Interval(name=str(v), ratio=Ratio(value=v, low=v / 2, high=v * 2)) for v in (1.0, 10.0, 100.0)]
     x = [float(dot.attrib["cx"]) for dot in ElementTree.fromstring(forest("Ratios", found)).iter(f"{SVG}circle")]
     assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.2)
 
 
 def test_an_interval_without_bound_ends_in_an_arrow() -> None:
-    svg = forest("Ratios", [Interval(name="a", value=None, low=3.0, high=None)])
+    svg = forest("Ratios", [Interval(name="a", ratio=Ratio(value=inf, low=3.0, high=inf))])
     root = ElementTree.fromstring(svg)
     assert len(list(root.iter(f"{SVG}path"))) == 1
     assert [text.text for text in root.iter(f"{SVG}text")][-1] == "∞×"

@@ -4,8 +4,9 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,9 @@ from exporter.cli import report as command
 from exporter.cli.main import main
 from exporter.fleet.report import document
 from exporter.fleet.report.wording import effect_of, most_at_risk
+from exporter.fleet.statistics.findings import FactValue, NodesAtRisk
 from tests.fleet.review.fleets import crash, journal, watched
+from tests.fleet.test_service_parts import EFFECT, FINDING, RESULT
 
 HOSTILE = (
     "<script>alert(1)</script>\"'><img src=x onerror=y> \u202e\n\n# [x](javascript:y) @here `a` |\u2028" + "x" * 10_000
@@ -191,16 +194,21 @@ def test_a_hostile_signature_is_in_the_csv_as_text(hostile: Path) -> None:
 
 
 def test_nodes_that_several_reasons_put_at_risk_count_once() -> None:
-    reasons = [
-        {"because": because, "count": len(nodes), "expected_7d": 1.0, "nodes": list(nodes)}
-        for because, nodes in (("a=1", "abc"), ("b=2", "cdefghi"), ("c=3", "ghxyz"))
-    ]
-    assert most_at_risk({"exposed": reasons}) == (12, "b=2 and 2 other reasons")
-    assert most_at_risk({"exposed": reasons[:1]}) == (3, "a=1")
-    rare = {"because": "rare", "count": 99, "expected_7d": 0.01, "nodes": ["rare"]}
-    assert most_at_risk({"exposed": [rare, *reasons]}) == (12, "b=2 and 2 other reasons")
-    assert most_at_risk({"exposed": [reasons[0] | {"count": 5000}]}) == (5000, "a=1")
-    assert most_at_risk({}) is None
+    def at_risk(because: str, nodes: Sequence[str], count: int = 0, expected: float = 1.0) -> NodesAtRisk:
+        return NodesAtRisk(
+            because=because, signature="crash", status="candidate", nodes=tuple(nodes), count=count or len(nodes),
+            expected_7d=expected,
+        )  # fmt: skip
+
+    def most(*reasons: NodesAtRisk) -> tuple[int, str] | None:
+        return most_at_risk(replace(RESULT, exposed=reasons))
+
+    reasons = [at_risk("a=1", "abc"), at_risk("b=2", "cdefghi"), at_risk("c=3", "ghxyz")]
+    assert most(*reasons) == (12, "b=2 and 2 other reasons")
+    assert most(reasons[0]) == (3, "a=1")
+    assert most(at_risk("rare", ["rare"], 99, 0.01), *reasons) == (12, "b=2 and 2 other reasons")
+    assert most(at_risk("a=1", "abc", 5000)) == (5000, "a=1")
+    assert most() is None
 
 
 def test_the_tables_of_the_command_are_those_of_the_document() -> None:
@@ -274,7 +282,10 @@ def test_code_in_a_remediation_has_no_backticks_in_html(tmp_path: Path) -> None:
 
 
 def test_a_rollout_names_the_findings_about_it() -> None:
-    new = {"verdict": "tested", "findings": [2, 3]}
-    other = {"verdict": "tested", "findings": []}
-    repair = {"verdict": "follows_crashes", "findings": []}
-    assert [effect_of(each) for each in (new, other, repair)] == ["see finding 2, 3", "no effect found", "unknown"]
+    new = EFFECT.rollout
+    other = replace(new, facts=(FactValue(fact="kernel", value="6"),))
+    repair = replace(other, verdict="follows_crashes")
+    found = replace(FINDING, rollout=EFFECT)
+    correlation = replace(RESULT, findings=(FINDING, found, found))
+    effects = [effect_of(correlation, each) for each in (new, other, repair)]
+    assert effects == ["see finding 2, 3", "no effect found", "unknown"]

@@ -6,7 +6,6 @@ import pytest
 from exporter.fleet.observations import Observed
 from exporter.fleet.report.html_report import as_html
 from exporter.fleet.report.markdown import as_markdown
-from exporter.fleet.results.to_json import to_json
 from exporter.fleet.review.from_counts import NOTE, fill_from_counts
 from exporter.fleet.review.review_contents import Review
 from exporter.fleet.review.window_review import review_of
@@ -21,7 +20,7 @@ CRASHES = [("a", 1.0, "xid", None), ("a", 3.0, "xid", None), ("b", 2.0, "hang", 
 def review(observed: Observed) -> Review:
     with duckdb.connect() as db:
         fill_from_counts(db, observed)
-        return review_of(db, WEEK, to_json(correlate(observed, WEEK)), TITLES)
+        return review_of(db, WEEK, correlate(observed, WEEK), TITLES)
 
 
 @pytest.mark.parametrize("busy", [None, dict.fromkeys("abc", 20.0)])
@@ -29,10 +28,10 @@ def test_counts_are_the_correlators(busy: dict[str, float] | None) -> None:
     found = review(fleet(FACTS, CRASHES, busy=busy))
     assert found.correlation is not None
     assert (found.totals.incidents, found.totals.nodes_crashed, found.nodes) == (3, 2, 3)
-    assert found.totals.incidents == found.correlation["incidents"]
-    assert found.totals.origins == found.correlation["origins"]
-    assert found.exposure == found.correlation["window"]["exposure"]
-    assert found.totals.hours == pytest.approx(found.correlation["window"]["exposure_hours"])
+    assert found.totals.incidents == found.correlation.incidents
+    assert found.totals.origins == found.correlation.origins
+    assert found.exposure == found.correlation.exposure
+    assert found.totals.hours == pytest.approx(found.correlation.exposure_hours)
     assert [(row.id, row.incidents) for row in found.causes] == [("xid", 2), ("hang", 1)]
 
 

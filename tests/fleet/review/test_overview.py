@@ -1,5 +1,6 @@
 """The numbers of a review, from journals small enough to count by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from exporter.core.diagnosis.records import rfc3339
 from exporter.fleet.report.document import to_json
 from exporter.fleet.report.html_report import as_html, sections
 from exporter.fleet.report.markdown import as_markdown
-from exporter.fleet.review.review_contents import Deaths, Review
+from exporter.fleet.review.review_contents import NOT_CORRELATED, Deaths, Review
 from exporter.fleet.review.window_review import review_of
 from tests.fleet.review.fleets import DAY, START, TITLES, WEEK, crash, history, journal, watched
 
@@ -168,5 +169,5 @@ def test_a_fleet_without_crashes_gets_one_sentence(tmp_path: Path) -> None:
 
 def test_an_incomplete_fleet_is_not_called_fine(tmp_path: Path) -> None:
     db = history(journal(tmp_path, watched("ab")))
-    correlation = {"complete": False, "findings": []}
+    correlation = replace(NOT_CORRELATED, complete=False)
     assert review_of(db, WEEK, correlation, TITLES).sentence == "No root incident on 2 nodes, as far as was seen."

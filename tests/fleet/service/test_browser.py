@@ -19,7 +19,7 @@ from exporter.fleet.service.answers import router
 from exporter.fleet.service.refresh import FleetStatus
 from exporter.web.serving import RunningServer, serve
 from tests.fleet.running import Fleet
-from tests.fleet.service.test_pages import HOSTILE, LOCATIONS_RESULT, NOW, View, filled
+from tests.fleet.service.test_pages import HOSTILE, NOW, RESULT, View, filled
 from tests.support import browser
 from tests.support.browser import WAIT_MS, WIDTHS, Visitor
 
@@ -199,7 +199,7 @@ MANY = tuple(f"node {number} {'long-name-' * 20}" for number in range(45))
 def test_no_name_makes_a_page_overflow(names: tuple[str, ...], chromium: Any, tmp_path: Path) -> None:
     """Hostile names, a fleet without nodes, and 45 causes, users and nodes of long names."""
     store = filled(tmp_path, names)
-    with closing(store), serving(View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))) as server:
+    with closing(store), serving(View(store, FleetStatus(result=RESULT, result_time=NOW))) as server:
         visitor = Visitor(chromium, server.addresses[0])
         pages = ["/", "/causes", "/findings", "/nodes", "/jobs", "/incidents", "/unknowns", "/quality"]
         pages += [f"/{kind}/{quote(names[0], safe='')}" for kind in ("causes", "nodes", "jobs") if names]

@@ -9,20 +9,20 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from exporter.demo.simulator import FleetPlan, random_causes, simulate
-from exporter.fleet.results.to_json import to_json
 from exporter.fleet.service.answers import PARTS
 from exporter.fleet.service.refresh import SOURCE, Failure, FleetStatus
 from exporter.fleet.statistics.correlation import correlate
+from exporter.fleet.statistics.findings import Correlation
 from tests.fleet.service.test_pages import NOW, View
 
 PATHS = ("/api/v1/correlation", *(f"/api/v1/{part}" for part in PARTS))
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
+def found() -> Correlation:
     plan = FleetPlan(nodes=400, days=14, rate=60, seed=3, lemon=60, facts=6, signatures=4)
     fleet = simulate(random_causes(plan, 1, 20))
-    return to_json(correlate(fleet.observed, fleet.window))
+    return correlate(fleet.observed, fleet.window)
 
 
 def schema(view: View, path: str, status: str) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def schema(view: View, path: str, status: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "failed", [None, Failure(reason=SOURCE, message="no answer", time=NOW)], ids=["fine", "failed"]
 )
-def test_a_result_is_as_described(found: dict[str, Any], path: str, failed: Failure | None) -> None:
-    assert found["findings"]
+def test_a_result_is_as_described(found: Correlation, path: str, failed: Failure | None) -> None:
+    assert found.findings
     view = View(None, FleetStatus(result=found, result_time=NOW, complete_time=NOW, failure=failed))
     status, text, _ = view.get(path)
     assert status == 200

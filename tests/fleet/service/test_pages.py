@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime
 from html.parser import HTMLParser
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -38,17 +38,23 @@ from exporter.fleet.service.frame import MENU
 from exporter.fleet.service.html import Titles
 from exporter.fleet.service.lists import LISTS
 from exporter.fleet.service.refresh import Failure, FleetStatus
+from exporter.fleet.statistics.findings import (
+    Beginning,
+    FactValue,
+    IncidentRates,
+    NotEnough,
+    PrecedingChange,
+    TrendPart,
+)
+from exporter.fleet.statistics.ratio import Ratio
 from exporter.metrics.exposition import MetricsSnapshot
-from tests.fleet.test_service_parts import FINDING, RESULT
+from tests.fleet.test_service_parts import EFFECT, FINDING, RESULT
 
 NOW = 1_780_000_000.0
 HOSTILE = (
     "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "\u202egnp.exe", "a\nb\r\x1b[31m\x07", "x" * 10_000,
     "=cmd|'/c calc'!A1", "../../etc/passwd", "$[*", "~/x", "{{ 7331*7 }}", "..",
 )  # fmt: skip
-LOCATIONS_RESULT = RESULT | {
-    "findings": [FINDING | {"direction": "more", "next_step": ""}], "rollouts": [], "exposed": RESULT["exposed"],
-}  # fmt: skip
 
 
 class View:
@@ -149,7 +155,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
     ]
     (folder / "j/b.jsonl").write_text("".join(json.dumps(record) + "\n" for record in correlated))
     store.read_once(folder / "j")
-    yield View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))
+    yield View(store, FleetStatus(result=RESULT, result_time=NOW))
     store.close()
 
 
@@ -306,7 +312,7 @@ def test_the_pages_show_what_the_api_answers(tmp_path: Path) -> None:
 
 
 def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_path: Path) -> None:
-    view = View(None, FleetStatus(result=LOCATIONS_RESULT, result_time=NOW))
+    view = View(None, FleetStatus(result=RESULT, result_time=NOW))
     for path in ("/", "/incidents", "/quality", "/findings"):
         status, text, _ = view.get(path)
         assert status == 200
@@ -326,20 +332,20 @@ def test_without_journals_a_page_says_what_is_missing_and_how_to_connect_it(tmp_
 
 
 def test_the_findings_page_lists_what_changed_before_a_crash_began() -> None:
-    began = {
-        "signature": "nv_xid_74_nvlink", "first": "2026-05-25T10:00:00Z", "last": "2026-05-25T16:00:00Z", "crashes_before": 0,
-        "crashes_after": 10, "rate_ratio": None, "rate_ratio_low": 9.0, "rate_ratio_high": None, "p_value": 1e-9,
-        "changes": [{
-            "facts": [{"fact": "driver_version", "value": "<b>580"}], "before": "570", "affected": 10, "affected_changed": 9,
-            "others": 990, "others_changed": 20, "hours_before": 30.0, "p_value": 1e-8,
-        }],
-    }  # fmt: skip
-    view = View(None, FleetStatus(result=LOCATIONS_RESULT | {"beginnings": [began]}, complete_time=NOW))
+    change = PrecedingChange(
+        facts=(FactValue(fact="driver_version", value="<b>580"),), before="570", affected=10, affected_changed=9,
+        others=990, others_changed=20, hours_before=30.0, p_value=1e-8,
+    )  # fmt: skip
+    began = Beginning(
+        signature="nv_xid_74_nvlink", first=NOW - 9e5, last=NOW - 8e5, crashes_before=0, crashes_after=10,
+        ratio=Ratio(value=inf, low=9.0, high=inf), p_value=1e-9, changes=(change,),
+    )  # fmt: skip
+    view = View(None, FleetStatus(result=replace(RESULT, beginnings=(began,)), complete_time=NOW))
     text = view.get("/findings")[1]
     assert "What changed before it began" in text
     assert "driver_version 570 → &lt;b&gt;580 on 9 of 10 nodes (20 of 990 others)" in text
     assert "not seen before" in text
-    assert "What changed before it began" not in View(None, FleetStatus(result=LOCATIONS_RESULT)).get("/findings")[1]
+    assert "What changed before it began" not in View(None, FleetStatus(result=RESULT)).get("/findings")[1]
 
 
 def test_failed_jobs_are_on_the_timeline_of_their_node(tmp_path: Path) -> None:
@@ -583,13 +589,13 @@ def test_pages_of_a_line_and_of_its_unknown_incidents_say_what_settled_reports_s
 
 
 def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fact() -> None:
-    rates = {
-        "incidents_with": 1240, "incidents_without": 30, "per_1000_hours_with": 41.2, "per_1000_hours_without": 0.25,
-        "rate_ratio": 160.0, "rate_ratio_low": 52.0, "rate_ratio_high": None,
-    }  # fmt: skip
-    part = {"low": 60.0, "high": 71.5, "observed": 9, "expected": 1.5}
-    each = FINDING | {"incident_rates": rates, "trend": [part]}
-    view = View(None, FleetStatus(result=RESULT | {"findings": [each]}, complete_time=NOW))
+    rates = IncidentRates(
+        incidents_with=1240, incidents_without=30, rate_with=41.2, rate_without=0.25,
+        ratio=Ratio(value=160.0, low=52.0, high=inf),
+    )  # fmt: skip
+    part = TrendPart(low=60.0, high=71.5, observed=9, expected=1.5)
+    each = replace(FINDING, rates=rates, trend=(part,))
+    view = View(None, FleetStatus(result=replace(RESULT, findings=(each,)), complete_time=NOW))
     status, text, _ = view.get(f"/findings/{quote(finding_id(each))}")
     assert status == 200
     for told in (
@@ -607,49 +613,45 @@ def test_a_findings_page_shows_the_rates_of_all_crashes_and_the_trend_of_the_fac
 
 
 def test_a_lead_has_its_p_value_and_how_many_values_were_compared() -> None:
-    lead = {
-        "signature": "nv_xid_74_nvlink", "crashes": 4, "needed": 9, "lead": {"fact": "driver_version", "value": "580"},
-        "observed": 4, "expected": 0.8, "p_value": 0.0013, "values_compared": 1210, "what": "needs 9",
-    }  # fmt: skip
-    text = View(None, FleetStatus(result=RESULT | {"not_enough_data": [lead]}, complete_time=NOW)).get("/findings")[1]
+    lead = NotEnough(
+        signature="nv_xid_74_nvlink", crashes=4, needed=9, lead=FactValue(fact="driver_version", value="580"), observed=4,
+        expected=0.8, p_value=0.0013, values=1210, message="needs 9",
+    )  # fmt: skip
+    text = View(None, FleetStatus(result=replace(RESULT, not_enough_data=(lead,)), complete_time=NOW)).get("/findings")[
+        1
+    ]
     assert "4 crashes where 0.8 were expected (exact p 0.001, the smallest of 1,210 values)" in text
 
 
 def test_a_finding_names_the_nodes_that_crashed_with_its_fact(tmp_path: Path) -> None:
-    [finding] = LOCATIONS_RESULT["findings"]
-    end = datetime.fromisoformat(LOCATIONS_RESULT["window"]["end"]).timestamp()
-    lead = finding["facts"][0]
+    end, lead = RESULT.window.end, FINDING.facts[0]
     records = [
-        {"kind": "facts", "time": end - 99, "node": node, "facts": {lead["fact"]: value}}
-        for node, value in (("n1", lead["value"]), ("n2", "other"), ("n3", lead["value"]))
+        {"kind": "facts", "time": end - 99, "node": node, "facts": {lead.fact: value}}
+        for node, value in (("n1", lead.value), ("n2", "other"), ("n3", lead.value))
     ]
     records += [
-        {"kind": "incident", "time": end - 9, "node": node, "id": node, "signature": finding["signature"], "role": role}
+        {"kind": "incident", "time": end - 9, "node": node, "id": node, "signature": FINDING.signature, "role": role}
         for node, role in (("n1", "root"), ("n2", "root"), ("n3", "cascade"))
     ]
     (tmp_path / "j").mkdir()
     (tmp_path / "j/a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     store = Store(tmp_path / "store.duckdb")
     store.read_once(tmp_path / "j")
-    view = View(store, FleetStatus(result=LOCATIONS_RESULT, result_time=end))
-    table = json.loads(view.get(f"/findings/{finding_id(finding)}?table=crashed")[1])
+    view = View(store, FleetStatus(result=RESULT, result_time=end))
+    table = json.loads(view.get(f"/findings/{finding_id(FINDING)}?table=crashed")[1])
     store.close()
     assert [(row["Node"], row["Root incidents"]) for row in table["rows"]] == [("n1", 1)]
 
 
 def test_rollouts_to_hold_and_nodes_to_drain_come_first_and_lead_to_their_pages(tmp_path: Path) -> None:
-    step = FINDING | {"kind": "fact", "direction": "more", "next_step": "look at its cables"}
-    rollout = FINDING | {
-        "kind": "rollout", "signature": "other_crash", "direction": "more", "next_step": "",
-        "facts": [{"fact": "driver", "value": "2"}],
-        "rollout": {"before": "1", "nodes": 5},
-    }  # fmt: skip
+    step = replace(FINDING, next_step="look at its cables")
+    rollout = replace(FINDING, signature="other_crash", facts=EFFECT.rollout.facts, rollout=EFFECT)
     store = filled(tmp_path, ("n1",))
-    result = LOCATIONS_RESULT | {"findings": [step], "rollouts": []}
-    for findings in ([step, rollout], [step]):
+    result = replace(RESULT, findings=(step,))
+    for findings in ((step, rollout), (step,)):
         with store.cursor() as db:
             review = review_of(db, Window(start=NOW - 9e5, end=NOW), None, {})
-        review = replace(review, correlation=result | {"findings": findings})
+        review = replace(review, correlation=replace(result, findings=findings))
         found = [(each.kind, each.name) for each in next_steps(review)]
         held = [("findings", finding_id(rollout))] * (rollout in findings)
         assert found[: len(held) + 2] == [*held, ("nodes", "n1"), ("findings", finding_id(step))]
@@ -662,16 +664,15 @@ def test_rollouts_to_hold_and_nodes_to_drain_come_first_and_lead_to_their_pages(
 
 def test_what_was_found_in_another_window_is_told_with_its_dates(tmp_path: Path) -> None:
     store = filled(tmp_path, ("n1",))
-    view = View(store, FleetStatus(result=LOCATIONS_RESULT | {"lemons": []}, result_time=NOW))
+    view = View(store, FleetStatus(result=replace(RESULT, outlier_nodes=()), result_time=NOW))
     page = re.sub(r"\s+", " ", view.get("/?window=1d")[1])
     store.close()
-    start, end = (re.escape(LOCATIONS_RESULT["window"][edge][8:10]) for edge in ("start", "end"))
-    assert re.search(rf"drain and test them\. This is of {start} \w+ to {end} ", page)
+    assert "drain and test them. This is of 01 Jun to 08 Jun 2026" in page
 
 
 def test_a_failed_refresh_is_a_banner_with_the_time_of_the_last_complete_result() -> None:
     failed = Failure(reason="source", message="no such folder", time=NOW)
-    text = View(None, FleetStatus(result=LOCATIONS_RESULT, complete_time=NOW, failure=failed)).get("/findings")[1]
+    text = View(None, FleetStatus(result=RESULT, complete_time=NOW, failure=failed)).get("/findings")[1]
     assert "The last refresh failed (no such folder)" in text
     assert "28 May 2026" in text
     assert "an empty result does not mean that all is well" in text
