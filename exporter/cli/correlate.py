@@ -4,7 +4,6 @@ import argparse
 import json
 import pickle
 import sys
-import time
 from pathlib import Path
 
 from exporter.cli import fleet_options
@@ -48,44 +47,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.start and options.window:
         raise flags.UsageError("--start and --window both say where it begins; give one")
-    import duckdb
-
     from exporter.cli.incident_text import has_color
     from exporter.config import packs
-    from exporter.core.diagnosis.records import rfc3339
-    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_locations
-    from exporter.fleet.input.journals import journals, observations
-    from exporter.fleet.observations import Window
     from exporter.fleet.results import stored_findings
     from exporter.fleet.results.terminal import text
     from exporter.fleet.results.to_json import to_json
-    from exporter.fleet.review.from_counts import fill_from_counts
     from exporter.fleet.review.lost_hours import lost_hours
-    from exporter.fleet.statistics.correlation import correlate, remember
+    from exporter.fleet.statistics.correlation import remember
 
-    now = time.time()
     start, end = moment("--start", options.start), moment("--end", options.end)
     span = seconds("--window", options.window or WINDOW)
-    with duckdb.connect() if options.prometheus else journals(Path(options.journal), now=max(now, end or now)) as db:
-        if options.prometheus:
-            stop = end if end is not None else now
-            loaded = fleet_options.history(options, Window(start=start if start is not None else stop - span, end=stop))
-            fill_from_counts(db, loaded.observed)
-        else:
-            loaded = observations(db, start=start, end=end, span=span)
+    with fleet_options.loaded(options, start=start, end=end, span=span) as (db, loaded):
         lost = lost_hours(db, loaded.window, fleet_options.lost_config(options))
-    if loaded.window.end <= loaded.window.start:
-        raise flags.UsageError(f"--start: is not before the end, {rfc3339(loaded.window.end)}")
-    catalogue = packs.load(flags.pack_folders(options))
-    observed = with_locations(with_catalogue(loaded.observed, catalogue), options.places or ())
-    findings_file = Path(options.findings_file) if options.findings_file else None
-    remembered = stored_findings.read(findings_file) if findings_file else ()
-    if loaded.before is not None:
-        earlier = remember(correlate(observed, loaded.before), remembered)
-        remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
-    correlation = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
-    if findings_file:
-        stored_findings.write(findings_file, remember(correlation, remembered))
+    result = fleet_options.correlated(options, loaded, packs.load(flags.pack_folders(options)))
+    correlation = result.correlation
+    if options.findings_file:
+        stored_findings.write(Path(options.findings_file), remember(correlation, result.remembered))
     color = not options.output and has_color(sys.stdout)
     report = (
         json.dumps(to_json(correlation, lost.to_json() if lost else None), indent=1) + "\n"

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from exporter.cli import options as flags
 from exporter.store.safe_open import read_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from duckdb import DuckDBPyConnection
+
     from exporter.config.fleet import LostConfig
     from exporter.config.pull import PullConfig
+    from exporter.core.catalogue.loader import Catalogue
     from exporter.fleet.input.prometheus_api import Api
-    from exporter.fleet.observations import LoadedWindow, Window
+    from exporter.fleet.observations import LoadedWindow
+    from exporter.fleet.statistics.confirm import Remembered
+    from exporter.fleet.statistics.findings import Correlation
 
 
 SELECTOR, NODE_LABEL = 'job="gpufault"', "instance"
@@ -75,17 +84,60 @@ def lost_config(options: argparse.Namespace, base: LostConfig | None = None) -> 
         raise flags.UsageError(f"--lost.{name}: {first['msg']}") from None
 
 
-def history(options: argparse.Namespace, window: Window) -> LoadedWindow:
-    """The history from the API that --prometheus names. Raises UsageError, OSError."""
-    from exporter.fleet.input.prometheus_history import load
+@contextmanager
+def loaded(
+    options: argparse.Namespace, *, start: float | None, end: float | None, span: float
+) -> Iterator[tuple[DuckDBPyConnection, LoadedWindow]]:
+    """The tables and observations of a window, by --journal or else --prometheus. Raises UsageError, OSError."""
+    import duckdb
 
-    return load(
-        api_of(options),
-        window,
-        selector=options.prometheus_selector or SELECTOR,
-        node=options.prometheus_node_label or NODE_LABEL,
-        busy=options.prometheus_busy_query,
-    )
+    from exporter.core.diagnosis.records import rfc3339
+    from exporter.fleet.input import prometheus_history
+    from exporter.fleet.input.journals import journals, observations
+    from exporter.fleet.observations import Window
+    from exporter.fleet.review.from_counts import fill_from_counts
+
+    now = time.time()
+    with journals(Path(options.journal), now=max(now, end or now)) if options.journal else duckdb.connect() as db:
+        if options.journal:
+            window = observations(db, start=start, end=end, span=span)
+        else:
+            stop = end if end is not None else now
+            window = prometheus_history.load(
+                api_of(options),
+                Window(start=start if start is not None else stop - span, end=stop),
+                selector=options.prometheus_selector or SELECTOR,
+                node=options.prometheus_node_label or NODE_LABEL,
+                busy=options.prometheus_busy_query,
+            )
+            fill_from_counts(db, window.observed)
+        if window.window.end <= window.window.start:
+            raise flags.UsageError(f"--start: is not before the end, {rfc3339(window.window.end)}")
+        yield db, window
+
+
+class Correlated(NamedTuple):
+    """A window's correlation, that of the window before, if the source reaches back so far, and the earlier findings."""
+
+    correlation: Correlation
+    before: Correlation | None
+    remembered: Sequence[Remembered]
+
+
+def correlated(options: argparse.Namespace, loaded: LoadedWindow, catalogue: Catalogue) -> Correlated:
+    """Correlate with --places and what --findings.file remembers. Raises InvalidInput, OSError."""
+    from exporter.fleet.input.catalogue_conditions import nodes_meeting_causes, with_catalogue, with_locations
+    from exporter.fleet.results import stored_findings
+    from exporter.fleet.statistics.correlation import correlate, remember
+
+    observed = with_locations(with_catalogue(loaded.observed, catalogue), options.places or ())
+    remembered = stored_findings.read(Path(options.findings_file)) if options.findings_file else ()
+    before = correlate(observed, loaded.before) if loaded.before is not None else None
+    if before is not None:
+        earlier = remember(before, remembered)
+        remembered = tuple({(r.signature, r.direction, r.facts): r for r in (*earlier, *remembered)}.values())
+    now = correlate(observed, loaded.window, remembered, nodes_meeting_causes(observed, catalogue))
+    return Correlated(now, before, remembered)
 
 
 def api_of(options: argparse.Namespace) -> Api:

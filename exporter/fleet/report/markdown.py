@@ -1,16 +1,14 @@
 """The review for a chat: at most 40 lines of Markdown, without tables, which chats do not show.
 
-From it are made the blocks of a Slack-compatible webhook and an e-mail.
+From it are made the blocks of a Slack-compatible webhook.
 """
 
 import html
 import re
 from collections.abc import Mapping, Sequence
-from email.message import EmailMessage
-from email.utils import formatdate, make_msgid
 from typing import Any
 
-from exporter.core.text.phrases import counted, printable
+from exporter.core.text.phrases import counted
 from exporter.fleet.report.steps import next_steps
 from exporter.fleet.report.wording import (
     alerts_of,
@@ -146,7 +144,6 @@ def _novelty(review: Review, at: int) -> str:
 
 
 MAX_BLOCK_CHARS = 2900  # Slack takes 3,000
-MAX_SUBJECT_CHARS = 200
 _ESCAPED = re.compile(r"\\([\\`*\[\]|~#!_])")
 
 
@@ -163,23 +160,6 @@ def slack_payload(review: Review, markdown: str, link: str = "") -> dict[str, An
     if link:
         blocks.append({"type": "section", "text": {"type": "mrkdwn", "text": f"<{link}|Open the fleet page>"}})
     return {"text": _chat_text(review.sentence), "blocks": blocks}
-
-
-def email_message(
-    review: Review, markdown: str, page: str, *, sender: str, recipients: Sequence[str], link: str = ""
-) -> EmailMessage:  # fmt: skip
-    """The Markdown as text, and the HTML review as an attached file: mail programs drop its style and charts."""
-    message = EmailMessage()
-    message["From"], message["To"] = sender, ", ".join(recipients)
-    message["Subject"] = printable(f"GPU fleet: {review.sentence}")[:MAX_SUBJECT_CHARS]
-    message["Date"] = formatdate()
-    message["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2] or None)
-    message["Auto-Submitted"] = "auto-generated"
-    text = "\n".join(plain(line) for line in markdown.splitlines())
-    message.set_content(text + (f"\n\nFleet page: {link}" if link else "") + "\n")
-    name = f"gpu-fleet-review-{dates(review.window).replace(' ', '-')}.html"
-    message.add_attachment(page, subtype="html", filename=name)
-    return message
 
 
 def plain(text: str) -> str:
