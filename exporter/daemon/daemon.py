@@ -18,7 +18,7 @@ from exporter.metrics.counters import Counters
 from exporter.metrics.exposition import MetricsSnapshot
 from exporter.node.facts import NodeFacts
 from exporter.process import malloc_tuning
-from exporter.process.rate_limited_log import RateLimitedLog
+from exporter.process.own_log import RateLimitedLog
 from exporter.sources.base import Source
 from exporter.store.outbox import Outbox
 from exporter.store.state import State

@@ -1,16 +1,25 @@
-"""Sends batches to an engine's workers and returns the results in reading order. Lost batches are read again."""
+"""Reads logs with an engine's workers, large ones in parts, and joins the results in reading order.
+
+Lost batches are read again.
+"""
 
 import itertools
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import wait as wait_for
+from functools import cache
 
+from exporter.core.catalogue.loader import Catalogue
 from exporter.core.values import dataclass
-from exporter.scan.batches import MAX_ITEMS, only_here
+from exporter.scan.batches import MAX_ITEMS, Pace, batched, items_of, only_here
+from exporter.scan.engines.local import Local
 from exporter.scan.engines.scan_engine import ScanEngine, Unusable
 from exporter.scan.plan import Unread
-from exporter.scan.work import Done, Item, OtherVersion, Recipe, Scanned
+from exporter.scan.stitch import Stitched, stitched
+from exporter.scan.stop import Stop
+from exporter.scan.work import Done, EngineChoice, Item, OtherVersion, Recipe, Scanned, pipeline_of, prepare, scan_one
 
 POLL_SECONDS = 0.2  # within which Ctrl-C is seen
 # Batches lost one after another without one that came back: then nothing works, and why is told once. One log that
@@ -110,3 +119,49 @@ def _error(future: Future[Done]) -> BaseException | None:
 def _failed(batch: tuple[Sequence[Item], Future[Done] | None]) -> bool:
     future = batch[1]
     return future is not None and future.done() and _error(future) is not None
+
+
+class ByWorkers:
+    """Reads logs, and parts of large ones, with the workers of an engine."""
+
+    def __init__(
+        self,
+        workers: ScanEngine | int,
+        catalogue: Catalogue,
+        choice: EngineChoice,
+        now: float,
+        stop: Stop,
+        progress: Callable[[str, int], None],
+    ) -> None:
+        engine = self._engine = Local(workers) if isinstance(workers, int) else workers
+        self._progress = progress
+        self._stop = stop
+        self._pace = Pace(engine.batch_bytes, engine.batch_seconds)
+
+        def here(item: Item) -> Scanned:
+            return scan_one(item, pipeline_of(catalogue, choice, time.localtime().tm_gmtoff), now, stop=stop)
+
+        @cache
+        def recipe() -> Recipe:
+            return Recipe.of(catalogue, choice, now, name_host=engine.remote)
+
+        if not engine.remote:
+            prepare(pipeline_of(catalogue, choice, time.localtime().tm_gmtoff), now)
+        self._dispatch = Dispatch(engine, recipe, here, self._pace.record_speed, stop)
+
+    @property
+    def reading(self) -> str:
+        return self._dispatch.reading
+
+    def read(self, items: Iterator[Item]) -> Generator[Stitched]:
+        finished = False
+        try:
+            batches = batched(items_of(items, self._engine.span_bytes), self._pace.wanted)
+            for one in stitched(self._dispatch.results(batches), self._dispatch.again):
+                yield one
+                self._progress(one.scanned.path, one.scanned.bytes)
+                if one.ended:
+                    self._progress(one.scanned.path, 0)
+            finished = True
+        finally:
+            self._engine.close(at_once=not finished)

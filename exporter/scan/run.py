@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from exporter.core.diagnosis.assessment import Diagnosis
     from exporter.core.diagnosis.incident_tracker import IncidentTracker
     from exporter.node.this_node import KernelLog
-    from exporter.scan.by_workers import ByWorkers
+    from exporter.scan.dispatch import ByWorkers
 
 Progress = Callable[[str, int], None]
 
@@ -99,7 +99,7 @@ def scan(
         if workers == 1:
             readers = _Here(pipeline_of(catalogue, engine, time.localtime().tm_gmtoff), now, stop, progress)
         else:
-            from exporter.scan.by_workers import ByWorkers  # multiprocessing takes 10 ms to import
+            from exporter.scan.dispatch import ByWorkers  # multiprocessing takes 10 ms to import
 
             readers = ByWorkers(workers, catalogue, engine, now, stop, progress)
         with closing(readers.read(items)) as results:

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from exporter.core.text.phrases import printable
 from exporter.core.text.problems import InvalidInput, Problem
-from exporter.process.rate_limited_log import RateLimitedLog
+from exporter.process.own_log import RateLimitedLog
 from exporter.web import control_socket
 from exporter.web.active_config import ActiveConfig
 from exporter.web.connections import HEADER_BYTES, MAX_CONNECTIONS, Connection, ConnectionSlots

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporter.process.rate_limited_log import MAX_PER_MINUTE, MAX_REMEMBERED, RateLimitedLog
+from exporter.process.own_log import MAX_PER_MINUTE, MAX_REMEMBERED, RateLimitedLog
 
 
 class Hour:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.process.rate_limited_log import MAX_PER_MINUTE
+from exporter.process.own_log import MAX_PER_MINUTE
 from exporter.web.serving import MAX_ERROR_CHARS, redirect_errors
 from tests.web.serving import ADMINISTRATOR, Node, ask, serving
 

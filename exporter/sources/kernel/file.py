@@ -15,7 +15,7 @@ from dataclasses import replace
 from exporter.core.decoding import kernel_records
 from exporter.sources.base import SourceStats
 from exporter.sources.files.folders import COMPRESSED, is_numbered, snapshot
-from exporter.sources.kernel.libc import Alarm
+from exporter.sources.kernel.ring import Alarm
 from exporter.sources.kernel.transport import KernelPosition, Line
 
 CHECKED_BYTES = 64  # of a file's beginning, and before a position: each record has a number and a time of its own

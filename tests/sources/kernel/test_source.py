@@ -25,8 +25,7 @@ from exporter.core.decoding.kernel_records import escape, fold, parse_header, un
 from exporter.core.model import Chunk
 from exporter.sources.boot import boot_time_now
 from exporter.sources.kernel.kernel_log import KmsgSource, Mode
-from exporter.sources.kernel.libc import SYSLOG_ACTION_READ_ALL, SYSLOG_ACTION_SIZE_BUFFER, klogctl
-from exporter.sources.kernel.ring import KmsgDevice
+from exporter.sources.kernel.ring import SYSLOG_ACTION_READ_ALL, SYSLOG_ACTION_SIZE_BUFFER, KmsgDevice, klogctl
 from exporter.sources.kernel.transport import KernelPosition, Line
 
 NOW = 1_800_000_000.0
