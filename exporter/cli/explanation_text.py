@@ -328,7 +328,6 @@ def read(lines: Sequence[str], source: SourceKind, form: LogFormat, pipeline: Pi
 
 
 def stages_of(reading: Reading, source: SourceKind, pipeline: Pipeline) -> Iterator[str]:
-    """The stages of one line, as text."""
     record = reading.record
     yield f"line {reading.number}   {record.text[:160]}"
     fields = {"time": record.time, "rank": record.rank, "host": record.host, "device": record.device}

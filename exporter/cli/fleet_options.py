@@ -52,7 +52,6 @@ def add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def add_location_facts(parser: argparse.ArgumentParser) -> None:
-    """Add --places."""
     flags.add(
         parser, "--places", action="append", metavar="GLOB",
         help="facts that are places, beside rack, row, cage and the like, such as 'u_*'; may be given again",

@@ -54,7 +54,6 @@ def _typed(name: str, type_: Callable[[str], Any], choices: Collection[str] | No
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add --config.file."""
     add(parser, "--config.file", metavar="FILE", help="configuration; default: /etc/gpufault/config.yaml if it exists")
 
 
@@ -135,7 +134,6 @@ def web_config(options: argparse.Namespace) -> ActiveConfig:
 
 
 def add_catalogue(parser: argparse.ArgumentParser) -> None:
-    """Add --signatures.dir."""
     add(
         parser,
         "--signatures.dir",

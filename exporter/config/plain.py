@@ -38,5 +38,4 @@ def _plain(value: Any) -> Any:
 
 
 def journal_folder(config: Config) -> Path:
-    """Where the journal is."""
     return config.journal.dir or config.state_dir / "journal"

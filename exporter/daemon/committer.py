@@ -92,7 +92,6 @@ class Committer:
         self._is_urgent = self._is_urgent or any(match.source == "kernel" for match in matches)
 
     def is_due(self, now: float) -> bool:
-        """Whether to commit at the end of a round."""
         if self._is_urgent or (self._has_matches and self._pace.seconds_left(now) <= 0):
             return True
         return now - self._last_commit >= COMMIT_SECONDS or now < self._last_commit

@@ -171,7 +171,6 @@ class Daemon:
         self.commit(self._clock())
 
     def reloaded(self, problems: Sequence[str]) -> None:
-        """Record the result of a reload."""
         self._log_problems("configuration", problems)
         self.committer.reload_ended(ok=not problems)
 

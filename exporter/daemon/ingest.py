@@ -160,7 +160,6 @@ class Ingest:
         self._close_sources()
 
     def end(self) -> None:
-        """Close everything."""
         self._close_sources()
         self.lanes.close()
 

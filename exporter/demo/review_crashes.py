@@ -183,7 +183,6 @@ def write_review(fleet: Fleet, folder: Path) -> int:
 
 
 def user_name(number: int) -> str:
-    """A user's name by number."""
     again, name = divmod(number, len(NAMES))
     return NAMES[name] + (str(again + 1) if again else "")
 

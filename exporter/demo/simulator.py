@@ -91,7 +91,6 @@ class Fleet:
 
 
 def simulate(plan: FleetPlan) -> Fleet:
-    """A fleet by its plan."""
     rng = np.random.default_rng(plan.seed)
     names, texts, codes = _facts(plan, rng)
     hours_busy = _busy(plan, codes, rng)

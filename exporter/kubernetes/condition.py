@@ -55,7 +55,6 @@ def unreachable(last: NodeCondition, why: str) -> NodeCondition:
 
 
 def describe(fault: ReportedFault) -> str:
-    """A fault in a sentence or two."""
     often = f" ({fault.times} times in 14 days)" if fault.times > 1 else ""
     return f"{fault.gpu or 'node'}: {fault.title}{often}; action {fault.action}. {fault.remedy}"[:MAX_MESSAGE]
 

@@ -41,7 +41,6 @@ METRICS: dict[str, Metric] = {
 
 
 def snapshot_of(status: Status) -> MetricsSnapshot:
-    """The families of one status."""
     requests: dict[Labels, float] = {
         (request, result): 0.0 for request in ("condition", "event") for result in ("ok", *OUTCOMES)
     }

@@ -220,7 +220,6 @@ class Counters:
                     self._gpus.add(key[1][0])
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
-        """Increase a counter."""
         self._set(name, labels, self._values.get((name, labels), 0.0) + by)
 
     def count_chunk(self, processed: Processed, source: SourceKind) -> None:
@@ -274,7 +273,6 @@ class Counters:
             self.add("gpufault_gpu_incidents_total", self.gpu_label(gpu, on_node=gpu_on_node), signature)
 
     def count_root(self, incident: Incident, cause: str, verdict: Verdict, domain: Domain) -> None:
-        """Count a root incident that is not late."""
         self.add("gpufault_incidents_total", incident.signature, cause)
         self.add("gpufault_incident_verdicts_total", incident.signature, cause, verdict, incident.first.source, domain)
 

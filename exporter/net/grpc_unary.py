@@ -56,7 +56,6 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _answer(connection: socket.socket, deadline: float) -> bytes:
-    """The data of the stream, whole."""
     data = bytearray()
     while True:
         head = _exactly(connection, 9, deadline)

@@ -120,6 +120,5 @@ class Heartbeat:
         return now - self._last >= settings.interval or now < self._last
 
     def record(self, node: str, now: float, gpus: Sequence[Gpu]) -> dict[str, Any]:
-        """The heartbeat that is due now."""
         seconds, self._last = min(max(0.0, now - self._last), LONGEST * self._interval), now
         return records.heartbeat_record(node, now, seconds, self._busy.hours(gpus, seconds))

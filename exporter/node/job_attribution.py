@@ -151,7 +151,6 @@ class JobAttribution:
         return replace(match, gpu=gpu, claims=tuple(claims), named_job=named, raised_by=by)
 
     def _process(self, match: Match) -> Seen | None:
-        """The process that a line names."""
         pid = match.captures.get("pid", "")
         return (
             self._processes.named(int(pid), match.happened, self._clock())

@@ -134,7 +134,6 @@ class Delivery:
 
     @property
     def up(self) -> bool:
-        """Whether the last request succeeded."""
         return self._failures == 0
 
     def lag(self, now: float) -> float:

@@ -52,7 +52,6 @@ class Batch:
 
 
 def end_position(folder: Path, end: JournalEnd) -> JournalPosition:
-    """The position of the journal's end."""
     try:
         with segment_path(folder, end.segment).open("rb") as file:
             return JournalPosition(end.segment, end.offset, _checksum(file, end.offset))

@@ -98,7 +98,6 @@ class Outputs:
             self.start()
 
     def start(self) -> None:
-        """Start the threads of all outputs."""
         self._running = True
         for output in (*self._deliveries.values(), self._textfile):
             if output and not output.started:
@@ -117,7 +116,6 @@ class Outputs:
             delivery.before_drop(segment, path)
 
     def stop(self) -> None:
-        """Stop all outputs."""
         self._running = False
         for delivery in self._deliveries.values():
             delivery.stop()
@@ -160,7 +158,6 @@ class Outputs:
         self._rows.clear()
 
     def states(self, now: float) -> list[OutputState]:
-        """The state of each output."""
         states = [
             OutputState(delivery.name, delivery.up, self._successes.get(delivery.name), delivery.lag(now))
             for delivery in self._deliveries.values()

@@ -157,5 +157,4 @@ class Probe:
 
 
 def available(**facts: str | None) -> dict[str, str]:
-    """The facts that have a value."""
     return {name: value for name, value in facts.items() if value}

@@ -86,7 +86,6 @@ def _home_cache(host: Host) -> ProbeResult:
 
 
 def _home(host: Host) -> tuple[str | None, parse.Mount | None]:
-    """The home of jobs and its mount."""
     mounts = _mounts(host)
     folder = host.home or parse.first_home_mount(mounts)
     if folder is None:

@@ -66,7 +66,6 @@ class Dispatch:
                 yield from self._came_back(items, future)
 
     def again(self, item: Item) -> Scanned:
-        """The result of one item."""
         ((_, scanned),) = self._in_halves((item,))
         return scanned
 

@@ -163,7 +163,6 @@ def _pipeline_by(recipe: Recipe) -> Pipeline:
 
 
 def pipeline_of(catalogue: Catalogue, engine: EngineChoice, utc_offset: float) -> Pipeline:
-    """The pipeline that reads logs."""
     keep_freed_blocks()
     return Pipeline(catalogue, engine=engine, utc_offset=utc_offset, window=WINDOW_SECONDS)
 

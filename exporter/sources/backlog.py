@@ -33,7 +33,6 @@ class Backlog(Generic[PositionT]):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The number of each line in its file."""
         return tuple(number for *_, number in self._ends)
 
     def add(self, line: bytes, position: PositionT, now: float, number: int = 0) -> None:

@@ -114,7 +114,6 @@ class Calls:
         return time.monotonic() - current.since if current else 0.0
 
     def stalls(self, user: str) -> list[Stall]:
-        """The calls that a source waits for."""
         current = self._current
         return self._lanes.stalls(user) or ([current] if current else [])
 

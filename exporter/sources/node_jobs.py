@@ -74,7 +74,6 @@ class NodeJobs:
             del self.last_writes[name]
 
     def several(self) -> bool:
-        """Whether several jobs run on the node."""
         return len(set().union(*self._by_source.values())) > 1
 
     def others_than(self, job: str) -> bool:

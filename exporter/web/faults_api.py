@@ -79,7 +79,6 @@ def fault_routes(view: NodeView) -> list[Route]:
 
 
 def faults_answer(node: NodeFaults, faults: Sequence[Fault], **more: str) -> Response:
-    """Faults as JSON."""
     blind = [redact(reason).encode(errors="backslashreplace").decode() for reason in node.blind]
     faults_json = [fault_json(fault, node.now) for fault in faults]
     return Response(

@@ -33,7 +33,6 @@ PUBLIC = frozenset({
 
 
 def incidents(view: NodeView, readers: Readers) -> Callable[[Request], Awaitable[Response]]:
-    """The request handler."""
     limiter = asyncio.Semaphore(MAX_READERS)
 
     async def answer(request: Request) -> Response:

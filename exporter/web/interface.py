@@ -49,7 +49,6 @@ class RecentIncident:
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, record: Mapping[str, Any]) -> Self:
-        """From a diagnosis and its record in the journal."""
         return cls(
             time=diagnosis.incident.first.happened,
             signature=diagnosis.incident.signature,

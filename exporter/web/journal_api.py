@@ -31,7 +31,6 @@ FORBIDDEN = (
 
 
 def journal_routes(view: NodeView, readers: Readers) -> Sequence[Route]:
-    """The paths of the journal."""
     limiter = asyncio.Semaphore(MAX_READERS)
 
     def guarded(read: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:

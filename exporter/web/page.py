@@ -138,7 +138,6 @@ def outlook_html(outlook: Outlook) -> Markup:
 
 
 def _heading(overview: Overview) -> str:
-    """How the node is, in a sentence."""
     incidents = sum(count for _, count in overview.causes)
     counts = f"{counted(incidents, 'incident')} counted" if incidents else "No incident counted"
     faults = len(overview.faults)

@@ -103,7 +103,6 @@ def _reports(reports: Outlook) -> Iterator[str]:
 
 
 def vendor_tables(catalogue: Catalogue) -> str:
-    """All tables, for docs/vendor-tables.md."""
     return "\n".join(part for table in catalogue.tables for part in _table(table, table.rows))
 
 

@@ -147,7 +147,6 @@ class Catalogue:
         return other in self._followed[signature]
 
     def without(self, disabled: Iterable[str]) -> Catalogue:
-        """The catalogue without disabled signatures."""
         off = self.matching(disabled)
         return replace(self, signatures={i: s for i, s in self.signatures.items() if i not in off})
 
@@ -322,7 +321,6 @@ def _join(packs: Sequence[Pack], compiled: Compiled) -> Catalogue:
 
 
 def _dangling(file: PackFile, catalogue: Catalogue, rejected: frozenset[str]) -> Iterator[Problem]:
-    """References to unknown signatures."""
     named: list[tuple[Loc, str]] = []
     for i, signature in enumerate(file.pack.signatures):
         named += [(("signatures", i, "yields_to", n), glob) for n, glob in enumerate(signature.yields_to)]

@@ -67,7 +67,6 @@ def names_one_of(glob: str, ids: frozenset[str]) -> bool:
 
 
 def read_packs(texts: Sequence[NamedText]) -> ReadPacks:
-    """The packs in the texts."""
     if not texts:
         return ReadPacks()
     from exporter.core.text.yaml_text import read  # pydantic and YAML take 0.2 s; compiled packs need neither

@@ -63,7 +63,6 @@ def job_of_process(cgroup: str) -> CgroupJob | None:
 
 
 def job_of_group(path: str) -> CgroupJob | None:
-    """The job of one control group."""
     parts = path[:MAX_PATH].strip("/\n ").split("/")[:MAX_PARTS]
     for index, part in enumerate(parts):
         if part == _USERS_OWN:

@@ -209,7 +209,6 @@ def read_job_prefixes(text: str, at: int, clock: Clock) -> PrefixFields:
 
 
 def read_kernel_prefixes(text: str, clock: Clock) -> PrefixFields:
-    """The prefixes of a kernel line."""
     mono = host = time = None
     kernel, others, at = False, False, 0
     for count in range(MAX_PREFIXES + 1):

@@ -78,7 +78,6 @@ _STANZA = re.compile(rf"\nPackage: ({_NAME})\n((?:.+\n?)*)")
 
 
 def wanted(name: str) -> bool:
-    """Whether a fact needs this package."""
     return re.fullmatch(_NAME, name) is not None
 
 
@@ -117,7 +116,6 @@ def rpm_version(header: bytes) -> tuple[str, str] | None:
 
 
 def package_facts(versions: Mapping[str, str]) -> dict[str, str]:
-    """Facts from the versions of packages."""
     stated = {name: _first(versions, fact) for name, fact in FACTS.items()}
     releases = {rocm_release_of_suffix(versions[name]) for name in _ROCM_PACKAGES.split() if name in versions}
     stated["rocm_packages"] = ",".join(sorted_versions(release for release in releases if release))

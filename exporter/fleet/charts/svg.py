@@ -69,7 +69,6 @@ def colour(verdict: str | None) -> str:
 
 
 def empty(kind: str, width: float, title: str, text: str = "no data in this window") -> str:
-    """The chart of no data."""
     return chart(kind, width, 48, title, text, label(width / 2, 28, text, room=width, anchor="middle"))
 
 
@@ -94,7 +93,6 @@ def ticks(largest: float, most: int = 4) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A number as an axis shows it."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
 
 

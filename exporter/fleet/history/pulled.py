@@ -92,14 +92,12 @@ def cursors(db: duckdb.DuckDBPyConnection) -> dict[str, PullCursor]:
 
 
 def target_rows(db: duckdb.DuckDBPyConnection) -> dict[str, TargetRow]:
-    """The nodes that were pulled."""
     names = tuple(TargetRow.__dataclass_fields__)
     rows = db.execute(f"SELECT {', '.join(names)} FROM targets").fetchall()
     return {row[0]: TargetRow(**dict(zip(names, row, strict=True))) for row in rows}
 
 
 def put_targets(db: duckdb.DuckDBPyConnection, rows: Sequence[TargetRow]) -> None:
-    """Replace the nodes that are pulled."""
     names = tuple(TargetRow.__dataclass_fields__)
     with transaction(db):
         db.execute("DELETE FROM targets")

@@ -323,7 +323,6 @@ def _asking(node: NodeStatus, access: NodeAccess, config: PullConfig) -> Job:
 
 
 def _finding(discovery: TargetDiscovery) -> Job:
-    """Finds the targets."""
 
     def find() -> Discovered:
         try:

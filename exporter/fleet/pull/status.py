@@ -132,7 +132,6 @@ PULL_METRICS: dict[str, Metric] = {
 
 
 def pull_values(counts: PullCounts) -> dict[str, dict[Labels, float]]:
-    """The values of one snapshot."""
 
     def by_label(labels: tuple[str, ...], values: dict[str, int] | dict[str, float]) -> dict[Labels, float]:
         return {(name,): float(value) for name, value in {**dict.fromkeys(labels, 0), **values}.items()}

@@ -25,7 +25,6 @@ MAX_BINS = 45
 
 
 def totals(db: duckdb.DuckDBPyConnection, window: Window, exposure: str, lost: LostHours | None) -> Totals:
-    """Counts of one window."""
     count, nodes, jobs, unexplained = _row(
         db,
         f"WITH {ROOTS} SELECT count(*), count(DISTINCT node), count(DISTINCT job), "
@@ -133,7 +132,6 @@ def unrecognised(db: duckdb.DuckDBPyConnection, window: Window) -> tuple[Unrecog
 
 
 def nodes_watched(db: duckdb.DuckDBPyConnection, window: Window) -> int:
-    """How many nodes the window has."""
     return int(_row(db, f"SELECT count(*) FROM ({NODES})", window)[0])
 
 

@@ -69,7 +69,6 @@ _AGE = {
 
 
 def correlation_paths(parts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The paths of the correlation and of its parts, by the fields that each part has."""
     return {"/api/v1/correlation": _path("The last correlation", tuple(_FIELDS))} | {
         f"/api/v1/{name}": _path(f"Of the last correlation: {', '.join(fields)}", (*ALWAYS, *fields))
         for name, fields in parts.items()
@@ -129,7 +128,6 @@ def plain(columns: Iterable[Column], row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A list as CSV."""
     columns = LISTS[name].columns
     return csv_of([column.key for column in columns], (plain(columns, row).values() for row in rows))
 

@@ -55,7 +55,6 @@ class FindingItem:
 
 
 def findings_page(frame: Frame) -> Response:
-    """The page of all findings."""
     fleet_status = frame.view.fleet_status
     result = fleet_status.result
     if result is None:
@@ -78,7 +77,6 @@ def findings_page(frame: Frame) -> Response:
 
 
 def finding_items(frame: Frame, findings: Sequence[Finding]) -> list[FindingItem]:
-    """Findings as links with their effect."""
     return [
         FindingItem(
             address=frame.link(f"/findings/{finding_id(finding)}"), what=f"{title_of(frame, finding)} {because(finding)}",
@@ -227,7 +225,6 @@ def _row(frame: Frame, finding: Finding) -> tuple[Any, ...]:
 
 
 def cause_cell(frame: Frame, name: str) -> Cell:
-    """A crash by its title."""
     return link(frame.to, "causes", name, frame.view.titles.title(name))
 
 
@@ -248,7 +245,6 @@ def finite(value: float) -> float | None:
 
 
 def age(seconds: float) -> str:
-    """A duration as people say it."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -144,7 +144,6 @@ class Frame:
         return Response(as_csv(table).encode(), media_type="text/csv; charset=utf-8", headers=headers)
 
     def _windows(self) -> tuple[dict[str, str], str]:
-        """The lengths to choose from, and the chosen one."""
         given, days = self.request.query_params, self.view.window / DAY
         if given.get("start"):
             return {"": "chosen dates", **WINDOWS}, ""

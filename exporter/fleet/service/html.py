@@ -28,7 +28,6 @@ UNKNOWN_TITLE = "Cause unknown"
 
 
 def render(template: str, **values: Any) -> str:
-    """A page as HTML."""
     return _environment().get_template(template).render(values)
 
 

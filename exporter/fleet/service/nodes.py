@@ -27,7 +27,6 @@ HEADLINE_FACTS = ("gpu_count", "gpu_model", "driver_version", "rocm_version", "r
 
 
 def nodes_page(frame: Frame) -> Response:
-    """All nodes: where the incidents are, and the list."""
     heat = heat_of(frame)
     names = [] if frame.view.store is None else frame.view.store.rows(
         "SELECT DISTINCT unnest(json_keys(facts)) AS name FROM (SELECT facts FROM facts WHERE time < $end"

@@ -198,7 +198,6 @@ def _causes(
 
 
 def bar(value: int, largest: int, verdict: str) -> Cell:
-    """A number with a bar beside it."""
     return Cell(
         shown=Markup('<span class="bar"><span class="figures">{}</span>{}</span>').format(
             count(value), Markup(small_bar(value, largest, verdict, width=BAR))  # noqa: S704 - a chart escapes every text

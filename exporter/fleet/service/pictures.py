@@ -145,7 +145,6 @@ def natural(text: str) -> list[tuple[int, str]]:
 
 
 def locations_table(frame: Frame, heat: Heat) -> PageTable:
-    """The numbers of a heat map."""
     return frame.table(
         "places", f"By {heat.by}", (heat.by.capitalize(), "Nodes", "Root incidents", "A node"),
         (

@@ -151,7 +151,6 @@ class Refresh:
         return Outcome(reason=TIMEOUT, message=message, seconds=seconds)
 
     def end(self) -> None:
-        """End it, if it is still there."""
         self._process.terminate()
         try:
             self._process.wait(END_SECONDS)

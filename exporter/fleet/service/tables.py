@@ -49,7 +49,6 @@ class PageTable:
 
     @property
     def shown(self) -> Sequence[Sequence[Any]]:
-        """The rows on the page."""
         return self.rows[: MAX_SHOWN if self.all or len(self.rows) <= SHOWN + FEW else SHOWN]
 
     @property
@@ -85,7 +84,6 @@ def as_csv(table: PageTable) -> str:
 
 
 def as_json(table: PageTable) -> dict[str, Any]:
-    """The rows as JSON, by heads."""
     return {
         "table": table.key,
         "rows": [dict(zip(table.heads, map(plain, row), strict=True)) for row in table.rows],
@@ -109,7 +107,6 @@ def _order(value: Any) -> tuple[bool, float, str]:
 
 
 def when(time: float | None) -> Cell:
-    """A time in UTC."""
     return Cell(shown=time_of(time), value=time)
 
 
@@ -131,7 +128,6 @@ def tag(verdict: str) -> Cell:
 
 
 def picture(svg: str, value: float | None = None) -> Cell:
-    """A small chart."""
     return Cell(shown=Markup(svg), value=value)  # noqa: S704 - the charts escape every text
 
 

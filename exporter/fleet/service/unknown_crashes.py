@@ -19,7 +19,6 @@ from exporter.fleet.service.tables import Cell, PageTable, number, when
 
 
 def unknowns_page(frame: Frame) -> Response:
-    """The page of unrecognised crashes."""
     clusters: Sequence[UnrecognisedCrash] = ()
     if frame.view.store is not None:
         with frame.view.store.cursor() as db:

@@ -126,7 +126,6 @@ class Access:
         self._failing: dict[str, tuple[float, float]] = {}  # by path, when it first and last gave no answer
 
     def begin(self, now: float) -> None:
-        """A poll begins."""
         self.roots, self._now = Roots.of(self._folders), now
         self._unspent, self._again = COMPARED_BYTES, AGAIN_BYTES
 

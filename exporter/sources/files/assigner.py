@@ -46,7 +46,6 @@ class Assigner:
         self._quota = Quota(register)
 
     def begin(self) -> None:
-        """A poll begins."""
         self._quota.begin()
 
     def assign(self, path: str, now: float) -> None:

@@ -62,7 +62,6 @@ class Checkpoints:
         self._kin: dict[str, list[Log]] | None = None  # by what their names may have been before rotation; as well
 
     def begin(self) -> None:
-        """A poll begins."""
         self._indexes = self._kin = None
 
     # -- rows
@@ -135,7 +134,6 @@ class Checkpoints:
         return next((row for row in rows if isinstance(row, Log)), None)
 
     def knows(self, log: Log) -> bool:
-        """Whether a log is still followed."""
         return self._rows.get(log.origin) is log
 
     def followed(self) -> Iterator[Log]:

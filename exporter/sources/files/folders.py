@@ -100,7 +100,6 @@ class Folder:
         return self.settled and _stamp(self.path) == self.stamp
 
     def with_inode(self, inode: int) -> list[str]:
-        """Paths that have an inode."""
         return [os.path.join(self.path, name) for name in self.by_inode.get(inode, ())]
 
     def siblings(self, name: str) -> dict[str, int]:
@@ -130,7 +129,6 @@ def snapshot(path: str) -> Folder:
 
 
 def folders_in(path: str) -> list[str]:
-    """The first folders in a folder."""
     return list(islice(filesystem.folders_in(path), MAX_FOLDERS))
 
 

@@ -60,7 +60,6 @@ class Follower:
         self._steps = SEARCH_STEPS
 
     def begin(self) -> None:
-        """A poll begins."""
         self._resolver.folders.begin()
         self._steps = SEARCH_STEPS
 

@@ -162,7 +162,6 @@ class ClaimFiles:
         self._machine = machine
 
     def current(self, path: str) -> Claim | None:
-        """The latest claim of a log."""
         claim = self.latest.get(path)
         number = claim.number if claim else 0
         while (following := self._read(path, number + 1)) is not None:

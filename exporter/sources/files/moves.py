@@ -144,7 +144,6 @@ class Planner:
         return None
 
     def log_of(self, file: OpenFile) -> Log | None:
-        """The log of this source that a file is, if any."""
         log = self._register.table.log_at(inode_of(file.status()))
         return log if log is not None and self._access.has(log, file) else None
 

@@ -116,7 +116,6 @@ class Register:
             self._mark_unsaved(self._prefix + _SINCE)
 
     def new(self, base: str, position: LogPosition, now: float) -> Log:
-        """The next log of a path."""
         return self._new_log(self.table.next_origin(base), position, now)
 
     def name(self, log: Log, path: str) -> None:
@@ -148,7 +147,6 @@ class Register:
         self.changed[log] = None
 
     def finish(self, log: Log) -> None:
-        """A log is done with."""
         self.drop(log)
         self._put_done(log.origin, log.position)
         self._mark_unsaved(self._prefix + _DONE + log.origin)
@@ -179,7 +177,6 @@ class Register:
         return self._new_log(origin, self.table.at(origin), now)
 
     def log(self, key: str) -> Log:
-        """The log with a key, which is followed."""
         log = self.table.get(key.removeprefix(self._prefix))
         assert isinstance(log, Log)
         return log

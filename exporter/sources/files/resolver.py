@@ -50,7 +50,6 @@ class Folders:
         self._within: dict[str, list[str]] = {}
 
     def begin(self) -> None:
-        """A poll begins."""
         self._folders.clear()
         self._within.clear()
 
@@ -221,7 +220,6 @@ class Resolver:
         return None
 
     def _is_free_for(self, log: Log, file: OpenFile) -> bool:
-        """Whether no other log has a file."""
         other = self._table.log_at(inode_of(file.status()))
         return other is None or other is log or not self._access.has(other, file)
 

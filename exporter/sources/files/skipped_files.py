@@ -87,7 +87,6 @@ class SkippedFiles:
         self._log_once(path, reason)
 
     def count(self, path: str, reason: str) -> None:
-        """Something of a log is lost."""
         self._stats().drop(reason)
         self._log_once(path, reason)
 

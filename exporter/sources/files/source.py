@@ -258,7 +258,6 @@ class FilesSource:
         return path not in self._register.by_path and self._globs.match(path) and self._shared.counts(path)
 
     def _discover(self, folders: Iterable[str], time: float) -> None:
-        """Look for new logs."""
         if self._walks.begin(folders, time):
             self._check_roots(time)
             self._assigner.resume(time)

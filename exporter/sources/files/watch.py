@@ -122,7 +122,6 @@ class Watch(FileSystemEventHandler):
         self.mode = "poll" if not self._watched else "inotify" if len(self._watched) == len(roots) else "mixed"
 
     def close(self) -> None:
-        """Stop watching."""
         if self._observer is not None:
             self._observer.stop()
             ask("", self._observer.join, CLOSE_SECONDS)  # it may be in a folder that does not answer
