@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from exporter.cli import options as flags
-from exporter.core.text.phrases import counted, printable
+from exporter.core.text.phrases import counted, printable, spreadsheet_cell
 from exporter.core.text.redact import hide_secrets
 from exporter.scan.decompress import is_archive
 
@@ -251,7 +251,7 @@ def _write(out: IO[str], options: argparse.Namespace, summary: Summary, catalogu
         writer.writeheader()
         for record in records:
             row = {**record, "job": (record["job"] or {}).get("id", "")}
-            writer.writerow({name: _cell(row[name]) for name in CSV_FIELDS})
+            writer.writerow({name: spreadsheet_cell(row[name]) for name in CSV_FIELDS})
     else:
         given, only_table = options.facts, options.summary
         packs, color = options.signatures_dir or (), has_color(out)
@@ -270,14 +270,6 @@ def _records(summary: Summary, catalogue: Catalogue, node: str, *, own_paths: bo
     for diagnosis in heapq.merge(summary.diagnoses, summary.notes, key=reading_order):
         record = incident_record(diagnosis, catalogue, node)
         yield {**record, "path": writable(hide_secrets(diagnosis.incident.first.path))} if own_paths else record
-
-
-def _cell(value: object) -> object:
-    """A value as text for CSV that no spreadsheet interprets as a formula."""
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 PACKED = 8  # bytes of a log that one of its archive stands for until its end, when all of it counts: 5 to 15 are usual

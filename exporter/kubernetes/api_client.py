@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from exporter.config.outputs import TlsSettings
 from exporter.net.credentials import ContextCache, read_secret
@@ -25,9 +25,7 @@ TIMEOUT_SECONDS = 10.0
 Outcome = Literal[
     "gone", "exists", "conflict", "forbidden", "unauthorized", "throttled", "invalid", "server", "connection"
 ]
-OUTCOMES: tuple[Outcome, ...] = (
-    "gone", "exists", "conflict", "forbidden", "unauthorized", "throttled", "invalid", "server", "connection",
-)  # fmt: skip
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 class ApiFailed(Exception):

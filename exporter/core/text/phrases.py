@@ -33,6 +33,15 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def spreadsheet_cell(value: object) -> object:
+    """A value for CSV; a text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    is_formula = text.lstrip().startswith(("=", "+", "-", "@", "|", "%")) or text.startswith(("\\t", "\\r", "\\n"))
+    return f"'{text}" if is_formula else text
+
+
 def evidence_text(subject: str, value: str, why: str, where: str = "") -> str:
     """For example `home_fs_type is nfs4 (node) – the home is on NFS`. where: the line or source that shows it."""
     kind, _, name = subject.partition(" ")

@@ -9,15 +9,14 @@ from typing import Any
 
 from exporter import __version__
 from exporter.core.diagnosis.records import rfc3339
-from exporter.core.text.phrases import printable
+from exporter.core.text.phrases import spreadsheet_cell
 from exporter.core.text.redact import redact
-from exporter.fleet.observations import Window
 from exporter.fleet.results.to_json import to_json as correlation_to_json
+from exporter.fleet.results.to_json import window_json
 from exporter.fleet.review.review_contents import AlertQuality, Deaths, Review, Totals
 from exporter.fleet.statistics.ratio import Ratio
 
 VERSION = 2  # 2: alerts
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs what begins so
 MAX_CELL = 32_000  # characters that a spreadsheet takes
 FROM_CORRELATION = {  # table of the report: field of the correlation
     "findings": "findings", "nodes_at_risk": "exposed", "outlier_nodes": "lemons", "rollouts": "rollouts",
@@ -32,8 +31,8 @@ def to_json(review: Review) -> dict[str, Any]:
         "kind": "fleet_review",
         "version": VERSION,
         "gpufault": __version__,
-        "window": _window(review.window),
-        "compared_with": _window(review.before) if review.before else None,
+        "window": window_json(review.window),
+        "compared_with": window_json(review.before) if review.before else None,
         "verdict": review.sentence,
         "nodes": review.nodes,
         "exposure": review.exposure,
@@ -107,7 +106,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _cell(value: Any) -> str | int | float:
+def _cell(value: Any) -> object:
     if value is None:
         return ""
     if isinstance(value, bool | int | float):
@@ -116,8 +115,7 @@ def _cell(value: Any) -> str | int | float:
         value = "=".join(map(str, value.values())) if {"fact", "value"} == value.keys() else json.dumps(value)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         value = "; ".join("" if part is None else str(_cell(part)) for part in value)
-    text = printable(value.replace("\n", " ").replace("\r", " "))[:MAX_CELL]
-    return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+    return spreadsheet_cell(value.replace("\n", " ").replace("\r", " ")[:MAX_CELL])
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
@@ -177,7 +175,3 @@ def _ratio(ratio: Ratio | None) -> dict[str, float | None] | None:
         name: round(value, 4) if math.isfinite(value) else None
         for name, value in (("rate_ratio", ratio.value), ("low", ratio.low), ("high", ratio.high))
     }
-
-
-def _window(window: Window) -> dict[str, str]:
-    return {"start": rfc3339(window.start), "end": rfc3339(window.end)}

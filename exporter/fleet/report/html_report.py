@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -291,10 +291,7 @@ def _findings(findings: Sequence[Finding], titles: Mapping[str, Title]) -> Repor
         ),
     )  # fmt: skip
     assert table is not None
-    return ReportSection(
-        title=table.title, note=table.note, charts=(forest(title, rows, width=WIDE), forest(title, rows, width=NARROW)),
-        columns=table.columns, rows=table.rows, more=table.more,
-    )  # fmt: skip
+    return replace(table, charts=(forest(title, rows, width=WIDE), forest(title, rows, width=NARROW)))
 
 
 def _with(number: int, finding: Finding) -> str:

@@ -31,7 +31,7 @@ def to_json(correlation: Correlation, lost: Mapping[str, Any] | None = None) -> 
     """
     c = correlation
     return {
-        "window": {**_window(c.window), **_fields(c, "exposure", "exposure_hours")},
+        "window": {**window_json(c.window), **_fields(c, "exposure", "exposure_hours")},
         **_fields(c, "nodes", "incidents", "origins", "tests", "complete"),
         "gaps": [{"kind": gap.kind, "count": gap.count, "what": gap.message} for gap in c.gaps],
         "findings": [_finding(finding) for finding in c.findings],
@@ -69,7 +69,7 @@ def _finding(f: Finding) -> dict[str, Any]:
         "trend": [_fields(part, "low", "high", "observed", "expected") for part in f.trend],
         "incident_rates": _rates(f.rates) if f.rates else None,
         "rollout": _effect(f.rollout) if f.rollout else None,
-        "first_seen": _window(f.first_seen) if f.first_seen else None,
+        "first_seen": window_json(f.first_seen) if f.first_seen else None,
         "confirmation": _confirmation(f.confirmation) if f.confirmation else None,
         **_fields(f, "counter_evidence", "examples", "tie_breakers"),
     }
@@ -93,7 +93,7 @@ def _workload(share: WorkloadShare) -> dict[str, Any]:
 
 def _confirmation(confirmation: Confirmation) -> dict[str, Any]:
     return {
-        "window": _window(confirmation.window),
+        "window": window_json(confirmation.window),
         **_fields(confirmation, "observed", "expected", "p_value"),
         **_ratio("rate_ratio", confirmation.ratio),
     }
@@ -185,7 +185,7 @@ def _ratio(name: str, ratio: Ratio) -> dict[str, Any]:
     return {name: _number(ratio.value), f"{name}_low": _number(ratio.low), f"{name}_high": _number(ratio.high)}
 
 
-def _window(window: Window) -> dict[str, Any]:
+def window_json(window: Window) -> dict[str, Any]:
     return {"start": rfc3339(window.start), "end": rfc3339(window.end)}
 
 

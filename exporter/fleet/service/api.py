@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from exporter import __version__
 from exporter.core.diagnosis.records import rfc3339
-from exporter.core.text.phrases import printable
+from exporter.core.text.phrases import spreadsheet_cell
 from exporter.core.text.redact import redact
 from exporter.fleet.service.lists import LISTS, MAX_ROWS, Asked, Column
 from exporter.fleet.statistics.findings import Direction, Status
@@ -137,15 +137,8 @@ def csv_of(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(heads)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows(map(spreadsheet_cell, row) for row in rows)
     return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    text = printable(value)
-    return f"'{text}" if text.lstrip()[:1] in tuple("=+-@|%") or text.startswith(("\\t", "\\r", "\\n")) else text
 
 
 def openapi(parts: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -164,10 +164,8 @@ LISTS: Mapping[str, ListDefinition] = {
         note="Incidents, failed jobs, node faults, reboots, changed facts and silence, in order",
         sql=f"""SELECT time, node, job, 'incident' AS kind, id, {CAUSE} AS cause, role, coalesce(text, '') AS what,
                 NULL AS facts, NULL AS before FROM incidents WHERE {_IN}
-            UNION ALL SELECT time, node, job, 'job_end', NULL, NULL, NULL, CASE outcome
-                WHEN 'explained' THEN '{OUTCOMES["explained"]}' WHEN 'unrecognised' THEN '{OUTCOMES["unrecognised"]}'
-                WHEN 'signal' THEN '{OUTCOMES["signal"]}'
-                ELSE '{OUTCOMES["no_line"]}' END, NULL, NULL FROM job_ends WHERE {_IN}
+            UNION ALL SELECT time, node, job, 'job_end', NULL, NULL, NULL,
+                {_words("outcome", OUTCOMES, OUTCOMES["no_line"])}, NULL, NULL FROM job_ends WHERE {_IN}
             UNION ALL SELECT started, node, job, 'job_start', NULL, NULL, NULL, 'started; it failed later', NULL, NULL
                 FROM job_ends WHERE started >= $start AND started < $end
             UNION ALL SELECT time, node, job, 'node_check', NULL, {CAUSE}, NULL,

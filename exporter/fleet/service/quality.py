@@ -8,12 +8,12 @@ from starlette.responses import Response
 
 from exporter.core.text.phrases import counted
 from exporter.fleet.history.watched import IN_WINDOW
+from exporter.fleet.observations import Window
+from exporter.fleet.review.queries import silent_nodes
 from exporter.fleet.review.review_contents import NOT_CORRELATED
 from exporter.fleet.service.frame import Frame
 from exporter.fleet.service.tables import PageTable, link, number, when
 
-SILENT = f"""SELECT node, max(least(last, $end)) AS seen FROM watched_days WHERE {IN_WINDOW}
-GROUP BY node HAVING seen < $day ORDER BY seen, node"""
 AHEAD = """SELECT node, count(*) AS n, max(time) AS latest FROM (
 SELECT node, time FROM incident_rows UNION ALL SELECT node, time FROM heartbeat_rows)
 WHERE time > (SELECT horizon FROM about) GROUP BY node ORDER BY n DESC LIMIT 500"""
@@ -37,14 +37,16 @@ def quality_page(frame: Frame) -> Response:
     def rows(query: str, **parameters: Any) -> list[dict[str, Any]]:
         return store.rows(query, parameters)
 
-    silent = rows(SILENT, day=frame.end - 86400, **frame.span)
+    with store.cursor() as db:
+        silent = silent_nodes(db, Window(start=frame.start, end=frame.end))
     targets = rows(TARGETS)
     bad = rows(f"SELECT kind, path, line, count, what, time FROM gaps ORDER BY time DESC, path, line LIMIT {MAX_ROWS}")
     files = rows(f"SELECT path, position, seen FROM cursors ORDER BY seen DESC, path LIMIT {MAX_ROWS}")
     tables += [
         _table(frame, "silent", "Nodes not seen for a day", ("Node", "Last seen (UTC)"),
-               ((link(frame.to, "nodes", r["node"]), when(r["seen"])) for r in silent[:MAX_ROWS]),
-               "Seen in this window, but not on its last day", "Every node was seen on the window's last day."),
+               ((link(frame.to, "nodes", node.node), when(node.last_seen)) for node in silent[:MAX_ROWS]),
+               "Seen in this window or the one before, but not on its last day",
+               "Every node was seen on the window's last day."),
         _table(frame, "ahead", "Clocks that run ahead", ("Node", "Records", "Latest"),
                ((link(frame.to, "nodes", r["node"]), number(r["n"]), when(r["latest"])) for r in rows(AHEAD)),
                "Records from the future are kept, and shown when their time has come", "No record is from the future."),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -71,11 +71,7 @@ def arranged(table: PageTable, query: Mapping[str, str]) -> PageTable:
         rows = [*with_value, *(row for row in rows if plain(row[column]) is None)]
     else:
         sort = ""
-    return PageTable(
-        key=table.key, title=table.title, heads=table.heads, rows=rows, note=table.note, empty=table.empty,
-        width=table.width, total=len(table.rows), sort=sort, find=find, more=table.more,
-        all=f"all.{table.key}" in query,
-    )  # fmt: skip
+    return replace(table, rows=rows, total=len(table.rows), sort=sort, find=find, all=f"all.{table.key}" in query)
 
 
 def as_csv(table: PageTable) -> str:
