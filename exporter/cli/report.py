@@ -168,7 +168,7 @@ def _post(options: argparse.Namespace, review: Review, markdown: str) -> None:
     """Post it to the chat. Raises NotDelivered, UsageError, OSError."""
     from exporter.fleet.report.markdown import slack_payload
     from exporter.net.credentials import client_context
-    from exporter.net.http import RequestFailed, post
+    from exporter.net.http import RequestFailed, request
     from exporter.net.url import parse_url
 
     try:
@@ -178,7 +178,8 @@ def _post(options: argparse.Namespace, review: Review, markdown: str) -> None:
         raise flags.UsageError(f"--webhook.url-file: {error}") from error
     try:
         body = json.dumps(slack_payload(review, markdown, options.delivery_link or "")).encode()
-        answer = post(url, body, {"Content-Type": "application/json"}, context=context, seconds=SECONDS)
+        headers = {"Content-Type": "application/json"}
+        answer = request("POST", url, headers, body, context=context, seconds=SECONDS)
     except RequestFailed as error:
         raise NotDelivered(f"the webhook at {url.origin} did not take the review: {error}") from error
     if not 200 <= answer.status < 300:

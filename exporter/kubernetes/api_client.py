@@ -6,14 +6,14 @@ A patch without content changes nothing and returns the node. `exporter.fleet.pu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from exporter.config.outputs import TlsSettings
 from exporter.net.credentials import ContextCache, read_secret
-from exporter.net.http import RequestFailed, Response, patch, post
+from exporter.net.http import RequestFailed, Response, request
 from exporter.net.url import parse_url
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -51,20 +51,28 @@ class ApiServer:
 
     def patch_node_status(self, node: str, change: Mapping[str, Any]) -> dict[str, Any]:
         """Apply a strategic merge patch to a node's status; the node as it is then. Raises ApiFailed."""
-        return self._send(f"/api/v1/nodes/{node}/status", change, self._patch)
+        return self._send("PATCH", f"/api/v1/nodes/{node}/status", change)
 
     def create_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         """Raises ApiFailed; `exists` if there is one of that name."""
-        self._send(f"/api/v1/namespaces/{namespace}/events", event, self._post)
+        self._send("POST", f"/api/v1/namespaces/{namespace}/events", event)
 
     def patch_event(self, namespace: str, name: str, change: Mapping[str, Any]) -> None:
         """Raises ApiFailed; `gone` if it has expired."""
-        self._send(f"/api/v1/namespaces/{namespace}/events/{name}", change, self._patch)
+        self._send("PATCH", f"/api/v1/namespaces/{namespace}/events/{name}", change)
 
-    def _send(self, path: str, body: Mapping[str, Any], send: Callable[[str, bytes], Response]) -> dict[str, Any]:
-        url = f"{self.base}{path}?{FIELD_MANAGER}"
+    def _send(self, method: Literal["POST", "PATCH"], path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        headers = {
+            "Content-Type": STRATEGIC_MERGE if method == "PATCH" else "application/json",
+            "Accept": "application/json",
+        }
         try:
-            response = send(url, json.dumps(body).encode())
+            if self.token_file:
+                headers["Authorization"] = f"Bearer {read_secret(self.token_file).strip()}"
+            response = request(
+                method, parse_url(f"{self.base}{path}?{FIELD_MANAGER}"), headers, json.dumps(body).encode(),
+                context=self.contexts.get(), seconds=TIMEOUT_SECONDS, max_body=MAX_NODE_BYTES,
+            )  # fmt: skip
         except RequestFailed as error:
             raise ApiFailed("connection", str(error)) from None
         except (OSError, ValueError) as error:
@@ -77,22 +85,6 @@ class ApiServer:
         except (ValueError, LookupError, TypeError, RecursionError):
             raise ApiFailed("server", "the answer is not an object of Kubernetes") from None
         return answer
-
-    def _patch(self, url: str, body: bytes) -> Response:
-        headers = self._headers(STRATEGIC_MERGE)
-        context = self.contexts.get()
-        return patch(
-            parse_url(url), body, headers, context=context, seconds=TIMEOUT_SECONDS, max_body=MAX_NODE_BYTES
-        )  # fmt: skip
-
-    def _post(self, url: str, body: bytes) -> Response:
-        return post(
-            parse_url(url), body, self._headers("application/json"), context=self.contexts.get(), seconds=TIMEOUT_SECONDS
-        )  # fmt: skip
-
-    def _headers(self, content_type: str) -> dict[str, str]:
-        token = {"Authorization": f"Bearer {read_secret(self.token_file).strip()}"} if self.token_file else {}
-        return {"Content-Type": content_type, "Accept": "application/json", **token}
 
 
 def _failure(response: Response) -> ApiFailed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from exporter.config.pull import PullConfig
-from exporter.fleet.pull.client import node_headers
+from exporter.fleet.pull.client import NodeAccess, PullFailed, ask, node_headers
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.target_discovery import TargetDiscovery
 from exporter.fleet.pull.targets import Target, problem_text
@@ -30,8 +30,7 @@ from exporter.kubernetes.condition import (
 from exporter.kubernetes.events import Event, events_of, to_create, to_update
 from exporter.kubernetes.node_report import NodeReport, Pod, parse_report, pods_of
 from exporter.net.credentials import ContextCache
-from exporter.net.http import RequestFailed, get
-from exporter.net.url import is_same_node, parse_url
+from exporter.net.url import is_same_node
 
 MAX_REPORT_BYTES = 1 << 20
 MAX_INCIDENT_BYTES = 16 << 20
@@ -39,16 +38,8 @@ UNREACHABLE_SECONDS = 600.0  # without an answer, longer than an upgrade of the 
 MAX_EVENTS = 50  # of a node in a cycle; the next one goes on
 
 
-class DaemonFailed(Exception):
-    """A daemon without a usable answer. `reason` is a metric label."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        self.reason = reason
-        super().__init__(message)
-
-
 T = TypeVar("T")
-Answer = NodeReport | DaemonFailed
+Answer = NodeReport | PullFailed
 Polled = tuple[Target | None, Answer]  # no target: the node has no daemon any more
 
 
@@ -117,7 +108,7 @@ class Reporter:
         targets, problem = self._find()
         with ThreadPoolExecutor(self._config.concurrency, "node") as threads:
             nodes: dict[str, Polled] = dict(zip(targets, threads.map(self._poll, targets.values()), strict=True))
-            absent = DaemonFailed("absent", "no target for this node")
+            absent = PullFailed("absent", "no target for this node")
             nodes |= dict.fromkeys(self._states.keys() - nodes.keys(), (None, absent))
             states = list(threads.map(self._report, nodes, nodes.values()))
         self.status = Status(
@@ -138,49 +129,40 @@ class Reporter:
     def _poll(self, target: Target) -> tuple[Target, Answer]:
         try:
             if self._stopped.is_set():
-                return target, DaemonFailed("stopped", "the reporter is stopping")
+                return target, PullFailed("stopped", "the reporter is stopping")
             report = parse_report(self._get(target, "/api/v1/faults", MAX_REPORT_BYTES))
             if not is_same_node(report.node, target.node):
-                raise DaemonFailed("other_node", f"it says that it is node {report.node}")
+                raise PullFailed("other_node", f"it says that it is node {report.node}")
             return target, replace(report, node=target.node)
-        except DaemonFailed as error:
+        except PullFailed as error:
             failure = error
         except (ValueError, OverflowError) as error:
-            failure = DaemonFailed("answer", str(error))
+            failure = PullFailed("answer", str(error))
         with self._lock:
             self._failures[failure.reason] += 1
         return target, failure
 
     def _get(self, target: Target, path: str, most: int) -> bytes:
         try:
-            headers = node_headers(self._config, target.audience)
-            context = self._contexts.get()
+            headers, config = node_headers(self._config, target.audience), self._config
+            access = NodeAccess(config.timeout, headers, self._contexts.get(), config.server_name)
         except (OSError, ValueError) as error:
-            raise DaemonFailed("settings", f"a file of pull cannot be read: {error}") from None
-        try:
-            response = get(
-                parse_url(target.base + path), headers, context=context, seconds=self._config.timeout, max_body=most
-            )
-        except RequestFailed as error:
-            raise DaemonFailed(error.reason, str(error)) from None
-        if response.status != 200:
-            reason = "refused" if response.status in (401, 403) else f"http_{response.status // 100}xx"
-            raise DaemonFailed(reason, f"answered {response.status}")
-        return response.body
+            raise PullFailed("settings", f"a file of pull cannot be read: {error}") from None
+        return ask(target.base + path, access, most)
 
     def _report(self, node: str, polled: Polled) -> str:
         """Write what has changed on a node. Returns its state for the metrics."""
         target, report = polled
         state = self._states.setdefault(node, NodeState(answered_at=self._started))
         now = self._clock()
-        self._warn(node, "a daemon cannot be asked", str(report) if isinstance(report, DaemonFailed) else "")
+        self._warn(node, "a daemon cannot be asked", str(report) if isinstance(report, PullFailed) else "")
         if now < self._resting_until or self._stopped.is_set():
             return "waiting"
         problem = ""
         try:
             if not state.exists:
                 self._update(state, self._send_counted("condition", lambda: self._server.patch_node_status(node, {})))
-            if target is None or isinstance(report, DaemonFailed):
+            if target is None or isinstance(report, PullFailed):
                 return self._silent(node, state, target, str(report), now)
             state.answered_at = now
             condition = condition_of(report)
@@ -277,7 +259,7 @@ class Reporter:
         since = min(fault.opened for fault in report.open) - 60.0
         try:
             return pods_of(self._get(target, f"/api/v1/incidents?since={since:.0f}", MAX_INCIDENT_BYTES), incidents)
-        except DaemonFailed:
+        except PullFailed:
             return {}
 
     def _send_counted(self, request: str, send: Callable[[], T]) -> T:

@@ -39,59 +39,28 @@ class Response:
     body: bytes
 
 
-def post(
-    url: Url, body: bytes, headers: Mapping[str, str], *, context: ssl.SSLContext | None, seconds: float
-) -> Response:
-    """Send a body and return the response, of its body up to MAX_BODY bytes. Raises RequestFailed."""
-    return _request(url, "POST", body, headers, MAX_BODY, context, seconds)
-
-
-def patch(
+def request(
+    method: Literal["GET", "POST", "PATCH"],
     url: Url,
-    body: bytes,
     headers: Mapping[str, str],
+    body: bytes = b"",
     *,
     context: ssl.SSLContext | None,
     seconds: float,
-    max_body: int,
-) -> Response:
-    """Send a PATCH and return the response, of its body up to `max_body` bytes. Raises RequestFailed."""
-    return _request(url, "PATCH", body, headers, max_body, context, seconds)
-
-
-def get(
-    url: Url,
-    headers: Mapping[str, str],
-    *,
-    context: ssl.SSLContext | None,
-    seconds: float,
-    max_body: int,
+    max_body: int = MAX_BODY,
     server_name: str | None = None,
 ) -> Response:
-    """Return the response to a GET, of its body up to `max_body` bytes. Raises RequestFailed.
+    """Send a request and return the response, of its body up to `max_body` bytes. Raises RequestFailed.
 
     server_name: what the certificate must name; None: the host.
     """
-    return _request(url, "GET", b"", headers, max_body, context, seconds, server_name)
-
-
-def _request(
-    url: Url,
-    method: str,
-    body: bytes,
-    headers: Mapping[str, str],
-    max_body: int,
-    context: ssl.SSLContext | None,
-    seconds: float,
-    server_name: str | None = None,
-) -> Response:
     deadline = time.monotonic() + seconds
     defaults = {"Host": url.authority, "User-Agent": f"gpufault/{__version__}", "Connection": "close"}
     length = {} if method == "GET" else {"Content-Length": str(len(body))}
-    request = h11.Request(method=method, target=url.target, headers=[*{**defaults, **headers, **length}.items()])
+    head = h11.Request(method=method, target=url.target, headers=[*{**defaults, **headers, **length}.items()])
     try:
         with _connect(url, context, deadline, server_name) as connection:
-            return _exchange(connection, request, body, max_body, deadline)
+            return _exchange(connection, head, body, max_body, deadline)
     except TimeoutError:
         raise RequestFailed("timeout", f"no complete response within {seconds:g} s") from None
     except (OSError, h11.ProtocolError) as error:
@@ -146,9 +115,9 @@ def _connect_tcp(url: Url, deadline: float) -> socket.socket:
     raise RequestFailed("connect", failure.strerror or str(failure)) from None
 
 
-def _exchange(connection: socket.socket, request: h11.Request, body: bytes, max_body: int, deadline: float) -> Response:
+def _exchange(connection: socket.socket, head: h11.Request, body: bytes, max_body: int, deadline: float) -> Response:
     http = h11.Connection(h11.CLIENT)
-    parts = [http.send(request), *([http.send(h11.Data(body))] if body else []), http.send(h11.EndOfMessage())]
+    parts = [http.send(head), *([http.send(h11.Data(body))] if body else []), http.send(h11.EndOfMessage())]
     with contextlib.suppress(
         BrokenPipeError, ConnectionResetError
     ):  # the server may respond before it has read everything

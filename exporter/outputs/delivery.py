@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from exporter.core.diagnosis.records import without_secrets
 from exporter.net.credentials import ContextCache
-from exporter.net.http import RequestFailed, Response, post
+from exporter.net.http import RequestFailed, Response, request
 from exporter.outputs.journal_reader import Batch, JournalPosition, count_incidents, read_batch, valid_position
 from exporter.outputs.receiver_settings import read_headers, read_url
 from exporter.outputs.responses import Classified, Outcome, classify, retry_after, retry_delay
@@ -213,7 +213,7 @@ class Delivery:
             return Attempt("misconfigured", self._retry_delay("misconfigured"))
         body, own_headers = request_format.request(records, now)
         try:
-            response = post(url, body, headers | own_headers, context=context, seconds=settings.timeout)
+            response = request("POST", url, headers | own_headers, body, context=context, seconds=settings.timeout)
         except RequestFailed as error:
             self._count_failure(error.reason, f"{url.origin}: {error}")
             return Attempt("retry", self._retry_delay("retry"))

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from exporter.config.outputs import OtlpConfig, OutputsConfig, ReceiverSettings
 from exporter.net.credentials import tls_context
-from exporter.net.http import RequestFailed, check_connection, post
+from exporter.net.http import RequestFailed, check_connection, request
 from exporter.net.url import Url
 from exporter.outputs import receiver_settings
 from exporter.outputs.otlp import OtlpFormat
@@ -59,7 +59,7 @@ def _check_receiver(name: str, settings: ReceiverSettings, url: Url, headers: di
         check_connection(url, context=context, seconds=settings.timeout)
         return CheckResult("ok", name, f"connected to {url.origin}; nothing was sent")
     body, own_headers = OtlpFormat(node, settings.resource, encoding=settings.encoding).request([], time.time())
-    response = post(url, body, headers | own_headers, context=context, seconds=settings.timeout)
+    response = request("POST", url, headers | own_headers, body, context=context, seconds=settings.timeout)
     message = f"{url.origin} answered {response.status} to a request without incidents"
     if classify(response.status).outcome == "sent":
         return CheckResult("ok", name, message)

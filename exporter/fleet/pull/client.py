@@ -1,4 +1,4 @@
-"""One node daemon's journal over HTTP. Its answers are checked: a daemon may be broken, or lie."""
+"""One node daemon over HTTP, and its journal. Its answers are checked: a daemon may be broken, or lie."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from exporter.config.pull import PullConfig
 from exporter.net.credentials import read_secret
-from exporter.net.http import RequestFailed, get
+from exporter.net.http import RequestFailed, request
 from exporter.net.tokens import sign
 from exporter.net.url import parse_url
 from exporter.store.journal import MAX_RANGE_BYTES, Segment
@@ -30,6 +30,10 @@ class PullFailed(Exception):
     def __init__(self, reason: str, message: str) -> None:
         self.reason = reason
         super().__init__(message)
+
+
+class NotFound(PullFailed):
+    """404."""
 
 
 class SegmentGone(Exception):
@@ -56,7 +60,7 @@ class SegmentList:
 
 def list_segments(base: str, access: NodeAccess, tag: str = "") -> SegmentList | None:
     """The node's segments; None if they are as they were when `tag` was given. Raises PullFailed."""
-    body, tag = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {"If-None-Match": tag} if tag else {})
+    body, tag = _ask(f"{base}{PATH}", access, MAX_LIST_BYTES, {"If-None-Match": tag} if tag else {})
     if body is None:
         return None
     try:
@@ -72,9 +76,8 @@ def list_segments(base: str, access: NodeAccess, tag: str = "") -> SegmentList |
 
 def node_name(base: str, access: NodeAccess) -> str:
     """What the daemon calls its node. Raises PullFailed."""
-    body, _ = _get(f"{base}{PATH}", access, MAX_LIST_BYTES, {})
     try:
-        name = json.loads(body or b"")["node"]
+        name = json.loads(ask(f"{base}{PATH}", access, MAX_LIST_BYTES))["node"]
     except (ValueError, TypeError, LookupError, RecursionError):
         name = None
     if not isinstance(name, str) or not name or not name.isprintable() or len(name) > MAX_NAME_CHARS:
@@ -85,9 +88,10 @@ def node_name(base: str, access: NodeAccess) -> str:
 def read_range(base: str, access: NodeAccess, number: int, offset: int) -> bytes:
     """Complete lines of a segment from an offset on, at most MAX_RANGE_BYTES. Raises SegmentGone, PullFailed."""
     url = f"{base}{PATH}/{number}?offset={offset}&bytes={MAX_RANGE_BYTES}"
-    data, _ = _get(url, access, MAX_RANGE_BYTES, {})
-    if data is None:
-        raise PullFailed("answer", "304 to a request without a condition")
+    try:
+        data = ask(url, access, MAX_RANGE_BYTES)
+    except NotFound:
+        raise SegmentGone from None
     if (not data.endswith(b"\n") and b"\n" in data) or (
         len(data) < MAX_RANGE_BYTES and data and not data.endswith(b"\n")
     ):
@@ -95,22 +99,29 @@ def read_range(base: str, access: NodeAccess, number: int, offset: int) -> bytes
     return data
 
 
-def _get(url: str, access: NodeAccess, most: int, headers: Mapping[str, str]) -> tuple[bytes | None, str]:
+def ask(url: str, access: NodeAccess, most: int) -> bytes:
+    """The body of the answer to a GET, of at most so many bytes. Raises PullFailed."""
+    body, _ = _ask(url, access, most, {})
+    if body is None:
+        raise PullFailed("answer", "304 to a request without a condition")
+    return body
+
+
+def _ask(url: str, access: NodeAccess, most: int, headers: Mapping[str, str]) -> tuple[bytes | None, str]:
     """The body, unpacked, and the entity tag; None for 304."""
     asked = {**access.headers, **headers, "Accept-Encoding": "gzip"}
     try:
-        response = get(
-            parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES,
+        response = request(
+            "GET", parse_url(url), asked, context=access.context, seconds=access.seconds, max_body=most + _FRAMING_BYTES,
             server_name=access.server_name,
         )  # fmt: skip
     except RequestFailed as error:
         raise PullFailed(error.reason, str(error)) from None
     if response.status == 304:
         return None, ""
-    if response.status == 404 and not url.endswith(PATH):
-        raise SegmentGone
     if response.status != 200:
-        raise PullFailed(_reason(response.status), _hint(response.status))
+        failure = NotFound if response.status == 404 else PullFailed
+        raise failure(_reason(response.status), _hint(response.status))
     body = response.body
     if response.headers.get("content-encoding", "").lower() == "gzip":
         body = _unpack(body, most)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from exporter.config.outputs import TlsSettings
 from exporter.net.credentials import ContextCache, read_secret
-from exporter.net.http import RequestFailed, get
+from exporter.net.http import RequestFailed, request
 from exporter.net.url import parse_url
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -84,8 +84,8 @@ class Pods:
         if self.token_file:
             headers["Authorization"] = f"Bearer {read_secret(self.token_file).strip()}"
         try:
-            response = get(
-                parse_url(f"{self.base}{path}"), headers, context=self.contexts.get(), seconds=TIMEOUT_SECONDS,
+            response = request(
+                "GET", parse_url(f"{self.base}{path}"), headers, context=self.contexts.get(), seconds=TIMEOUT_SECONDS,
                 max_body=MAX_PAGE_BYTES,
             )  # fmt: skip
             if response.status == 404:

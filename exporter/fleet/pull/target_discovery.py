@@ -18,7 +18,7 @@ from exporter.fleet.pull.client import NodeAccess, PullFailed, basic_auth, node_
 from exporter.fleet.pull.pods import Pods
 from exporter.fleet.pull.targets import Target, by_node_name, from_file, from_prometheus, host_and_port, target
 from exporter.net.credentials import ContextCache, client_context
-from exporter.net.http import RequestFailed, get
+from exporter.net.http import RequestFailed, request
 from exporter.net.url import parse_url
 from exporter.store.safe_open import read_start
 
@@ -154,8 +154,8 @@ class TargetDiscovery:
     def _from_prometheus(self, config: PrometheusTargetsConfig) -> list[Target]:
         url = parse_url(f"{config.url.rstrip('/')}/api/v1/targets?state=active")
         try:
-            response = get(
-                url, _headers(config), context=_context(config), seconds=self._config.timeout, max_body=MAX_ANSWER_BYTES
+            response = request(
+                "GET", url, _headers(config), context=_context(config), seconds=self._config.timeout, max_body=MAX_ANSWER_BYTES
             )  # fmt: skip
         except RequestFailed as error:
             raise ValueError(str(error)) from None
