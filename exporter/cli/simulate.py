@@ -22,8 +22,7 @@ DESCRIPTION = (
     "Prometheus would have scraped from it, for `promtool tsdb create-blocks-from openmetrics`. One seed, one fleet."
 )
 NUMBERS = (  # of a plan, with the names of their flags
-    "nodes", "seed", "rate", "facts", "signatures", "twins", "lemon", "multi_node", "reimaged", "repaired", "renamed",
-    "missing",
+    "nodes", "seed", "rate", "facts", "signatures", "lemon", "reimaged", "repaired", "renamed", "missing",
 )  # fmt: skip
 
 
@@ -60,11 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate-ratio", type=float, default=8.0, metavar="R", help="rate ratio of each planted cause; default: 8"
     )
-    parser.add_argument("--twins", type=int, metavar="N", help="number of facts that copy another on 98%% of the nodes")
     parser.add_argument("--lemon", type=float, metavar="R", help="how much worse one node in a hundred is")
-    parser.add_argument(
-        "--multi-node", type=float, metavar="SHARE", help="share of crashes that affect all nodes of a job"
-    )
     parser.add_argument("--reimaged", type=float, metavar="SHARE", help="share of crashed nodes that get a new image")
     parser.add_argument(
         "--repaired",
@@ -82,13 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--team", type=int, default=0, metavar="N", help="number of users with a program that crashes; default: 0"
     )
-    parser.add_argument("--team-image", metavar="NAME", default="", help="the image of the team's jobs")
     parser.add_argument("--renamed", type=float, metavar="SHARE", help="share of nodes that get another name")
     parser.add_argument("--missing", type=float, metavar="SHARE", help="share of nodes whose journals are missing")
     parser.add_argument(
         "--without-jobs", action="store_true", help="omit jobs; the nodes of each job crash within ten minutes"
     )
-    parser.add_argument("--busy-tied", action="store_true", help="make GPU-busy hours depend on one of the facts")
     parser.add_argument("--heartbeat", metavar="6h", help="interval of heartbeats; default: 6h")
 
 
@@ -142,7 +135,7 @@ def _plan(options: argparse.Namespace) -> FleetPlan:
         usual = review_case.plan(**{name: given[name] for name in ("nodes", "days", "seed") if name in given})
     else:
         usual = CASES.get(options.case) or FleetPlan()
-    plan = replace(usual, **given, busy_tied=options.busy_tied, without_jobs=options.without_jobs)
+    plan = replace(usual, **given, without_jobs=options.without_jobs)
     if (end := moment("--end", options.end)) is not None:
         plan = replace(plan, start=end - plan.days * 86400)
     if options.causes:
@@ -150,7 +143,7 @@ def _plan(options: argparse.Namespace) -> FleetPlan:
     if options.rollouts:
         plan = random_rollouts(plan, options.rollouts, options.rate_ratio)
     if options.team:
-        plan = random_team(plan, options.team, options.rate_ratio, options.team_image)
+        plan = random_team(plan, options.team, options.rate_ratio)
     return plan
 
 
