@@ -6,6 +6,8 @@
 DEV := .venv
 INSTALLED := .venv/installed
 DEMO := .venv/demo
+# SITE_TOOLS has what builds the documentation's site.
+SITE_TOOLS := .venv/site
 
 # A python3 without ensurepip (Debian's python3-venv) cannot make an environment, so it does not count.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -21,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .deb-tools lab test torture deploy-test go-tools soak demo lint format types docs screenshots wheel deb lock bench clean
+.PHONY: help .package-tools lab test torture deploy-test go-tools soak demo lint format types docs screenshots site wheel deb rpm release release-check lock bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -42,7 +44,9 @@ deploy-test: $(INSTALLED)/.ready go-tools ## tests of deploy/, with the real Pro
 	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m deploy --numprocesses 2 --dist loadfile $(ARGS)
 
 # Their modules are pinned by version here, and by hash in the checksum database that go asks.
-TOOLS := .tools/helm@v3.22.0 .tools/operator \
+HELM := .tools/helm@v3.22.0
+NFPM := .tools/nfpm@v2.45.0
+TOOLS := $(HELM) $(NFPM) .tools/crane@v0.22.1 .tools/operator \
 	.tools/compose-spec@v2.16.2 .tools/node-problem-detector@v1.34.0
 
 go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(TOOLS)) ## Helm and others from their Go modules, for deploy-test; nothing without Go 1.26
@@ -50,6 +54,14 @@ go-tools: $(if $(shell go version 2>&1 | grep -E 'go1\.(2[6-9]|[3-9][0-9])'),$(T
 .tools/helm@%:
 	GOBIN='$(abspath $(@D))' go install helm.sh/helm/v3/cmd/helm@$*
 	mv $(@D)/helm $@
+
+.tools/nfpm@%:
+	GOBIN='$(abspath $(@D))' go install github.com/goreleaser/nfpm/v2/cmd/nfpm@$*
+	mv $(@D)/nfpm $@
+
+.tools/crane@%:
+	GOBIN='$(abspath $(@D))' go install github.com/google/go-containerregistry/cmd/crane@$*
+	mv $(@D)/crane $@
 
 .tools/compose-spec@%:
 	GOBIN='$(abspath $(@D))' go install github.com/compose-spec/compose-go/v2/cmd@$*
@@ -92,14 +104,27 @@ docs: $(DEV)/.ready ## generate reference pages and the copies in the chart
 screenshots: $(DEV)/.ready ## the pictures of the pages in README.md, with Chromium
 	$(DEV)/bin/python docs/screenshots.py
 
+site: $(INSTALLED)/.ready $(SITE_TOOLS)/.locked ## the documentation as a site, in dist/site; ARGS='--version 0.2.0 --repository https://…'
+	$(SITE_TOOLS)/bin/python deploy/site/site_pages.py dist/site --gpufault $(INSTALLED)/bin/gpufault $(ARGS)
+
 wheel: dist/.built ## the wheel, in dist/
 
-deb: .deb-tools $(INSTALLED)/.ready ## Debian packages of the node daemon and of the correlator, in dist/, for this Debian's Python
-	$(INSTALLED)/bin/python -P deploy/deb/build.py dist/*.whl dist
+deb: .package-tools $(INSTALLED)/.ready $(NFPM) ## Debian packages of the node daemon and of the correlator, in dist/, for this machine's Python
+	$(INSTALLED)/bin/python -P deploy/packages/build.py dist/*.whl dist --nfpm '$(abspath $(NFPM))'
+
+rpm: .package-tools $(INSTALLED)/.ready $(NFPM) ## the same as .rpm
+	$(INSTALLED)/bin/python -P deploy/packages/build.py dist/*.whl dist --format rpm --nfpm '$(abspath $(NFPM))'
 
 # Building takes minutes before it needs them.
-.deb-tools:
-	@command -v help2man >/dev/null && command -v dpkg-deb >/dev/null || { echo >&2 '$(NO_DEB_TOOLS)'; exit 1; }
+.package-tools:
+	@command -v help2man >/dev/null && command -v dpkg-deb >/dev/null || { echo >&2 '$(NO_PACKAGE_TOOLS)'; exit 1; }
+
+release: .package-tools $(HELM) $(NFPM) ## every file of a release: TAG=v0.2.0 FOLDER=files, and REGISTRY, SITE, REPOSITORY, SECURITY
+	$(PYTHON) deploy/release/build.py '$(TAG)' '$(FOLDER)' --packages --helm '$(abspath $(HELM))' --nfpm '$(abspath $(NFPM))' \
+		--registry '$(REGISTRY)' --site '$(SITE)' --repository '$(REPOSITORY)' --security '$(SECURITY)'
+
+release-check: $(INSTALLED)/.ready go-tools ## a release built here, and installed from local index, registry and repositories
+	PYTHONSAFEPATH=1 $(INSTALLED)/bin/pytest -m release $(ARGS)
 
 lock: $(DEV)/bin/uv ## update the lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements.lock
@@ -107,6 +132,7 @@ lock: $(DEV)/bin/uv ## update the lock files from pyproject.toml
 	$(DEV)/bin/$(LOCK) pyproject.toml --extra fleet --output-file requirements-fleet.lock --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) pyproject.toml --all-extras --output-file requirements-dev.lock --group dev --constraints requirements.lock
 	$(DEV)/bin/$(LOCK) --output-file requirements-image.lock --group image --constraints requirements-dev.lock
+	$(DEV)/bin/$(LOCK) --output-file requirements-site.lock --group site --constraints requirements-dev.lock
 
 bench: $(INSTALLED)/.ready ## the benchmarks, on the installed wheel
 	$(if $(wildcard benchmarks/__main__.py),$(INSTALLED)/bin/python benchmarks $(ARGS),@echo 'no benchmarks yet')
@@ -122,7 +148,7 @@ clean: ## remove everything that make created, including environments
 LOCK = uv pip compile --universal --python-version 3.11 --generate-hashes --upgrade \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' --quiet
 
-NO_DEB_TOOLS := help2man or dpkg-dev is missing: apt-get install help2man dpkg-dev
+NO_PACKAGE_TOOLS := help2man or dpkg-dev is missing: apt-get install help2man dpkg-dev
 
 NO_PYTHON := No Python 3.11 or newer with venv, neither python3 nor python3.13 to python3.11. \
 	On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3
@@ -139,6 +165,11 @@ $(DEMO)/.locked: requirements-base.lock
 	@$(PYTHON) -m venv $(@D)
 	@$(@D)/bin/pip install --progress-bar off --require-hashes --requirement $<
 	@touch $@
+
+$(SITE_TOOLS)/.locked: requirements-site.lock
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --require-hashes --requirement $<
+	touch $@
 
 # The command, on the checkout itself.
 $(DEMO)/bin/gpufault: $(DEMO)/.locked

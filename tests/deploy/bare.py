@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.deploy.tools import tool
 from tests.support.programs import missing
 
 ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "deploy/deb/build.py"
+BUILD = ROOT / "deploy/packages/build.py"
 TOOLS = ("dpkg-deb", "dpkg-shlibdeps", "help2man", "debootstrap", "unshare", "chroot")
-MISSING = missing(*TOOLS)
+NFPM = tool("nfpm")
+MISSING = missing(*TOOLS) + ([] if NFPM else ["nfpm"])
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # Of pip's own settings, where packages come from: a root of its own has to go the same way as whoever runs the tests.
 PIP_SETTINGS = ("index-url", "extra-index-url", "cert", "trusted-host", "default-timeout", "proxy")
@@ -31,7 +33,8 @@ def built_package(folder: Path) -> Path:
     """The node's package, of this checkout."""
     said(sys.executable, "-P", "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT)
     (wheel,) = folder.glob("*.whl")
-    said(sys.executable, "-P", BUILD, wheel, folder, "gpufault")
+    assert NFPM
+    said(sys.executable, "-P", BUILD, wheel, folder, "gpufault", "--nfpm", NFPM)
     (built,) = folder.glob("*.deb")
     return built
 

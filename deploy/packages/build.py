@@ -1,17 +1,19 @@
-"""Builds gpufault_*.deb, the node daemon and its command, and gpufault-fleet_*.deb, what the correlator needs besides.
+"""Builds the packages of the node daemon and its command, gpufault, and of what the correlator needs besides, gpufault-fleet.
 
-    python deploy/deb/build.py WHEEL FOLDER [PACKAGE…] [--python /usr/bin/python3]
+    python deploy/packages/build.py WHEEL FOLDER [PACKAGE…] [--format deb] [--format rpm] [--python /usr/bin/python3]
 
-An environment of its own below /usr/lib/gpufault, for Debian's Python, of the wheel and of what requirements.lock names
-by hash. Needs dpkg-dev and help2man, and runs in an environment of requirements-dev.lock in which the wheel is installed.
+Both formats have one content: an environment of its own below /usr/lib/gpufault, for this distribution's Python, of the wheel
+and of what requirements.lock names by hash. NAME.yaml describes a package for nfpm, deb/ and rpm/ have what is run when it
+is installed and removed. Needs nfpm, help2man and, for .deb, dpkg-dev; runs in an environment of requirements-dev.lock in
+which the wheel is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -20,7 +22,9 @@ import tempfile
 from collections.abc import Iterable
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -28,36 +32,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DEPLOY = HERE.parent
 HOME = Path("usr/lib/gpufault")
+PACKAGES = ("gpufault", "gpufault-fleet")
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as nfpm names them; it translates them for rpm
 SECONDS = os.environ.get("SOURCE_DATE_EPOCH", "1767225600")  # every file's time: the same input gives the same package
 MAINTAINER = (
     f"{os.environ.get('DEBFULLNAME', 'gpufault developers')} <{os.environ.get('DEBEMAIL', 'gpufault@localhost')}>"
 )
-NODE = """Package: gpufault
-Version: {version}
-Architecture: {architecture}
-Maintainer: {maintainer}
-Installed-Size: {size}
-Depends: adduser, python3 (>= {python}~), python3 (<< {next_python}~), {libraries}
-Suggests: gpufault-fleet
-Section: admin
-Priority: optional
-Description: GPU crash exporter: why do GPU jobs crash on this fleet?
- A daemon that reads job logs and the kernel log of a node, finds the root
- cause of each GPU crash from evidence and node facts, and counts it for
- Prometheus. Knows AMD, Intel and NVIDIA.
-"""
-FLEET = """Package: gpufault-fleet
-Version: {version}
-Architecture: {architecture}
-Maintainer: {maintainer}
-Installed-Size: {size}
-Depends: gpufault (= {version}), libc6, libgcc-s1, libstdc++6, zlib1g
-Section: admin
-Priority: optional
-Description: GPU crash exporter: correlation over a fleet
- What `gpufault correlate` needs besides the node daemon: DuckDB, NumPy and
- SciPy. One machine of a fleet needs it, the nodes do not.
-"""
+ONLY_DEBIAN = {"changelog.Debian.gz", "copyright", "lintian"}
 LAUNCHER = """#!/usr/lib/gpufault/bin/python3
 import sys
 
@@ -87,35 +68,32 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="default: gpufault gpufault-fleet")
+    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help="default: all")
+    parser.add_argument("--format", action="append", choices=("deb", "rpm"), help="default: deb")
     parser.add_argument("--python", default="/usr/bin/python3")
+    parser.add_argument("--nfpm", default="nfpm", help="the program that writes packages")
     options = parser.parse_args()
     python = _text(options.python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-    major, minor = python.split(".")
-    words = {
-        "version": options.wheel.name.split("-")[1],
-        "architecture": _text("dpkg", "--print-architecture"),
-        "maintainer": MAINTAINER,
-        "python": python,
-        "next_python": f"{major}.{int(minor) + 1}",
-    }
+    version = options.wheel.name.split("-")[1]
     node = _needed("gpufault", {"journald"})
-    for package in options.packages or ("gpufault", "gpufault-fleet"):
-        with tempfile.TemporaryDirectory(prefix="gpufault-deb-") as name:
-            root = Path(name) / package
-            if package == "gpufault":
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.packages or PACKAGES:
+        with tempfile.TemporaryDirectory(prefix="gpufault-package-") as folder:
+            root = Path(folder) / name
+            if name == "gpufault":
                 packages = _environment(root, options.python, python, node)
                 _install(root, "--no-deps", "--no-index", str(options.wheel.absolute()))
                 _relocate(root, python)
-                _integrate(root)
+                _manual(root)
             else:
                 packages = _environment(root, options.python, python, _needed("gpufault", {"fleet"}) - node)
                 shutil.rmtree(root / HOME / "bin")
                 (root / HOME / "pyvenv.cfg").unlink()
             _tidy(root, packages)
-            _unit(root, f"{package}.service")
-            _document(root, package, words["version"])
-            print(_package(root, NODE if package == "gpufault" else FLEET, words, options.folder))
+            _document(root, name, f"{version}-{_release(python)}")
+            _modes(root)
+            for kind in options.format or ("deb",):
+                print(_package(root, kind, version, python, options))
     return 0
 
 
@@ -171,18 +149,8 @@ def _tidy(root: Path, packages: Path) -> None:
             path.unlink()
 
 
-def _integrate(root: Path) -> None:
-    """What makes it a part of the system: the command, the unit, the configuration, the hooks, the manual page."""
-    (root / "usr/bin").mkdir(parents=True)
-    (root / "usr/bin/gpufault").symlink_to("../lib/gpufault/bin/gpufault")
-    shutil.copytree(DEPLOY / "slurm", root / HOME / "slurm")
-    for source, target in (
-        (DEPLOY / "gpufault.yaml", "etc/gpufault/config.yaml"),
-        (DEPLOY / "systemd/gpufault.default", "etc/default/gpufault"),
-        (DEPLOY / "web-config.yaml", "usr/share/doc/gpufault/examples/web-config.yaml"),
-    ):
-        (root / target).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, root / target)
+def _manual(root: Path) -> None:
+    """The manual page of the command."""
     manual = root / "usr/share/man/man1/gpufault.1.gz"
     manual.parent.mkdir(parents=True)
     environment = {
@@ -201,67 +169,105 @@ def _integrate(root: Path) -> None:
     manual.write_bytes(gzip.compress(page.stdout, mtime=0))
 
 
-def _unit(root: Path, name: str) -> None:
-    target = root / "lib/systemd/system" / name
-    target.parent.mkdir(parents=True)
-    target.write_text(
-        (DEPLOY / "systemd" / name).read_text().replace("/opt/gpufault/bin/gpufault", "/usr/bin/gpufault")
-    )
-
-
 def _document(root: Path, package: str, version: str) -> None:
     folder = root / "usr/share/doc" / package
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(HERE / "copyright", folder / "copyright")
     (folder / "CHANGELOG.md.gz").write_bytes(gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+    shutil.copy(HERE / "copyright", folder / "copyright")
     date = _text("date", "--utc", "--rfc-email", f"--date=@{SECONDS}")
     entry = f"{package} ({version}) unstable; urgency=medium\n\n  * See CHANGELOG.md.gz.\n\n -- {MAINTAINER}  {date}\n"
-    (folder / "changelog.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
+    (folder / "changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
     overrides = root / "usr/share/lintian/overrides" / package
     overrides.parent.mkdir(parents=True)
     told = "# Wheels as their authors built them.\n"
     overrides.write_text(told + "".join(f"{package}: {tag} *\n" for tag in OVERRIDES))
 
 
-def _package(root: Path, control: str, words: dict[str, str], folder: Path) -> Path:
-    """The .deb of what lies below `root`."""
-    meta = root / "DEBIAN"
-    files = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+def _modes(root: Path) -> None:
     for path in (root, *root.rglob("*")):
         if not path.is_symlink():
             executable = path.is_dir() or (
                 path.stat().st_mode & 0o100 and path.suffix != ".py" and ".so" not in path.name
             )
             path.chmod(0o755 if executable else 0o644)
-    libraries = _libraries(root, files) if "{libraries}" in control else ""  # of SciPy it takes minutes
-    meta.mkdir()
-    size = sum(path.stat().st_size for path in files) // 1024
-    (meta / "control").write_text(control.format(**words, size=size, libraries=libraries))
-    sums = (
-        f"{hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}  {path.relative_to(root)}\n"
-        for path in files
-    )
-    (meta / "md5sums").write_text("".join(sums))
-    if conffiles := [f"/{path.relative_to(root)}\n" for path in files if path.is_relative_to(root / "etc")]:
-        (meta / "conffiles").write_text("".join(conffiles))
-    for script in ("postinst", "prerm", "postrm"):
-        if (source := HERE / f"{root.name}.{script}").exists():
-            shutil.copy(source, meta / script)
-            (meta / script).chmod(0o755)
-    folder.mkdir(parents=True, exist_ok=True)
-    package = folder / f"{root.name}_{words['version']}_{words['architecture']}.deb"
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": SECONDS}
+
+
+def _package(root: Path, kind: str, version: str, python: str, options: argparse.Namespace) -> Path:
+    """The package of what lies below `root`, as nfpm writes it."""
+    described = _described(root, kind, version, python)
+    configuration = root.with_name(f"{root.name}.{kind}.yaml")
+    configuration.write_text(yaml.safe_dump(described))
+    target = options.folder.absolute() / _file_name(described, kind)
     subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "-Zxz", "-z2", "--build", root, package],
-        check=True, stdout=subprocess.DEVNULL, env=environment,
+        [options.nfpm, "package", "--config", configuration, "--packager", kind, "--target", target],
+        check=True, cwd=HERE, stdout=subprocess.DEVNULL, env={**os.environ, "SOURCE_DATE_EPOCH": SECONDS},
     )  # fmt: skip
-    return package
+    return target
+
+
+def _described(root: Path, kind: str, version: str, python: str) -> dict[str, Any]:
+    """What nfpm reads: the package's description for one format, with its files and what they need."""
+    described: dict[str, Any] = yaml.safe_load((HERE / f"{root.name}.yaml").read_text())
+    fixed = described.pop("overrides")[kind]["depends"]
+    unit = "/lib/systemd/system" if kind == "deb" else "/usr/lib/systemd/system"
+    service = root.with_name(f"{root.name}.service")
+    service.write_text(
+        (DEPLOY / "systemd" / service.name).read_text().replace("/opt/gpufault/bin/gpufault", "/usr/bin/gpufault")
+    )
+    files = [path for path in (root / "usr/share").rglob("*") if path.is_file()]
+    if kind == "rpm":
+        files = [path for path in files if not {path.name, *path.parts} & ONLY_DEBIAN]
+    return described | {
+        "version": version,
+        "release": _release(python),
+        "arch": ARCHITECTURES[platform.machine()],
+        "maintainer": MAINTAINER,
+        "depends": [*fixed, *_needs(root, kind, version, python)],
+        "contents": [
+            *described.get("contents", ()),
+            {"src": str(root / HOME), "dst": f"/{HOME}", "type": "tree"},
+            {"src": str(service), "dst": f"{unit}/{service.name}"},
+            *({"src": str(path), "dst": f"/{path.relative_to(root)}"} for path in files),
+        ],
+        "scripts": {
+            action: f"{kind}/{root.name}.{script}"
+            for action, script in (("postinstall", "postinst"), ("preremove", "prerm"), ("postremove", "postrm"))
+        },
+        "deb": {"compression": "zstd"},
+        "rpm": {"compression": "zstd", "group": "System Environment/Daemons"},
+    }
+
+
+def _needs(root: Path, kind: str, version: str, python: str) -> list[str]:
+    """What a package needs that is not the same each time: the node's package, or Python and shared libraries."""
+    if root.name != "gpufault":
+        exactly = f"{version}-{_release(python)}"
+        return [f"gpufault (= {exactly})" if kind == "deb" else f"gpufault = {exactly}"]
+    major, minor = python.split(".")
+    if kind == "rpm":  # what the wheels of manylinux_2_34 may need
+        return [f"/usr/bin/python{python}", "glibc >= 2.34", "libgcc", "libstdc++", "zlib"]
+    libraries = _libraries(root, [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()])
+    return [f"python3 (>= {python}~)", f"python3 (<< {major}.{int(minor) + 1}~)", *libraries.split(", ")]
+
+
+def _release(python: str) -> str:
+    """Of a package in its distribution: it is made for one Python."""
+    return f"py{python.replace('.', '')}"
+
+
+def _file_name(described: dict[str, Any], kind: str) -> str:
+    """By the conventions of each format."""
+    name, version = described["name"], f"{described['version']}-{described['release']}"
+    if kind == "deb":
+        return f"{name}_{version}_{described['arch']}.deb"
+    return f"{name}-{version}.{platform.machine()}.rpm"
 
 
 def _libraries(root: Path, files: Iterable[Path]) -> str:
     """What its shared objects need of Debian, with versions, by dpkg-shlibdeps."""
     objects = [path for path in files if re.search(r"\.so(\.|$)", path.name)]
     own = sorted({path.parent for path in objects if path.parent.name.endswith(".libs")})
+    (root / "DEBIAN").mkdir()  # by which dpkg-shlibdeps knows where the package begins
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "debian").mkdir()
         (Path(folder) / "debian/control").write_text(
