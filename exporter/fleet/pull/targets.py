@@ -105,7 +105,7 @@ def host_and_port(text: str) -> tuple[str, int]:
     match = _ADDRESS.match(text)
     if not match:
         raise ValueError(
-            f"{printable(text)[:80]!r} is not HOST:PORT; write for example gpufault.example.org:{DEFAULT_PORT}"
+            f"{printable(text)[:80]!r} is not HOST:PORT; write for example gpu-07.example.org:{DEFAULT_PORT}"
         )
     return match[1].strip("[]"), int(match[2] or DEFAULT_PORT)
 
