@@ -543,10 +543,10 @@ def test_a_cause_and_its_incident_say_how_well_the_cause_is_established(tmp_path
     )
     store.close()
     assert (
-        "Evidence B: a maintainer&#39;s diagnosis."
+        "Evidence B: documented or diagnosed by the vendor or project."
         in cause.partition("Root incidents over time")[2].partition("Nodes")[0]
     )
-    assert "Evidence B: a maintainer&#39;s diagnosis." in first
+    assert "Evidence B: documented or diagnosed by the vendor or project." in first
     assert "Evidence" not in second
     assert "<code>gpufault explain</code> shows which facts" in second
 
