@@ -5,8 +5,9 @@
 
 Python's sdist and wheel, the chart, its rendered manifest, the signature packs, what all of it is made of (CycloneDX),
 the notes of this version, and SHA256SUMS; with --packages also .deb and .rpm for this machine's Python and architecture.
-The same tag and addresses give the same bytes. Needs helm and, for packages, what deploy/packages/build.py needs; the tools of
-Python come by the hashes of requirements-image.lock and requirements-dev.lock.
+With --only-tree the folder gets the sources instead, from which the image is built. The same tag and addresses give the
+same bytes. Needs helm and, for packages, what deploy/packages/build.py needs; the tools of Python come by the hashes of
+requirements-image.lock and requirements-dev.lock.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def main() -> int:
     ):
         parser.add_argument(f"--{name}", required=True, help=told)
     parser.add_argument("--packages", action="store_true", help="also .deb and .rpm")
+    parser.add_argument(
+        "--only-tree", action="store_true", help="only the files of the tag, with version and addresses"
+    )
     parser.add_argument("--checkout", type=Path, default=ROOT)
     parser.add_argument("--helm", default="helm")
     parser.add_argument("--nfpm", default="nfpm")
@@ -50,6 +54,10 @@ def main() -> int:
         version = version_of(options.tag)
         folder = options.folder.absolute()
         folder.mkdir(parents=True)
+        if options.only_tree:
+            exported(options.checkout, options.tag, folder)
+            stamp(folder, version, publisher)
+            return 0
         with tempfile.TemporaryDirectory(prefix="gpufault-release-") as name:
             tree = Path(name) / f"gpufault-{version}"
             exported(options.checkout, options.tag, tree)

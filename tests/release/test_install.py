@@ -47,6 +47,13 @@ def test_sums_fit_and_the_same_tag_gives_the_same_files(
     assert set(lines) <= {f"{digest}  {name}" for name, digest in sums.items()}
 
 
+def test_the_image_is_built_from_sources_of_this_version(checkout: Path, registry: str, tmp_path: Path) -> None:
+    tree = built(checkout, registry, tmp_path / "tree", "--only-tree")
+    assert f'__version__ = "{VERSION}"' in (tree / "exporter/__init__.py").read_text()
+    assert f"ARG VERSION={VERSION}\n" in (tree / "Dockerfile").read_text()
+    assert (tree / "requirements-image.lock").is_file()
+
+
 def test_pip_installs_the_fleet_service_from_an_index(index: str, tmp_path: Path) -> None:
     said(sys.executable, "-m", "venv", tmp_path / "venv")
     pip, gpufault = tmp_path / "venv/bin/pip", tmp_path / "venv/bin/gpufault"
