@@ -2,7 +2,8 @@
 
 A node that dies without a record leaves only the hole in its heartbeats. A hole is not counted if the node had nothing to do,
 had just crashed (that is its record), never came back (it left the fleet, or its records are late), came back changed (it was
-serviced), or shares its hole with others: an outage of the collector, of the site or of a rack.
+serviced), or shares its hole with others: an outage of the collector, of the site or of a rack. Nor is one whose last heartbeat
+does not say what the node did in its last hours.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from exporter.fleet.statistics.exposure import DAY, IDLE_SHARE, keys, row_at
 
 SILENT = "node_silent_for_a_day"
 SHORTEST_SLOT = 3600.0  # within which nodes fall silent together, or come back; at least the usual heartbeat
+LONGEST_BEAT = (
+    6.0  # hours: of a longer one, merged by day or from Prometheus, nobody knows what the node did at its end
+)
 SHARED, TIMES = (
     3,
     5.0,
@@ -29,7 +33,7 @@ def silences(observed: Observed, neighbourhoods: Sequence[Ints]) -> Incidents:
     node, end = beats.node, beats.end
     begin = end - beats.hours * 3600
     last = np.flatnonzero((node[1:] == node[:-1]) & (begin[1:] - end[:-1] >= DAY))
-    last = last[~(beats.busy[last] <= IDLE_SHARE * beats.hours[last])]
+    last = last[(beats.busy[last] > IDLE_SHARE * beats.hours[last]) & (beats.hours[last] <= LONGEST_BEAT)]
     last = last[row_at(observed.facts, node[last], end[last]) >= 0]
     last = last[~_recorded(observed.incidents, node[last], end[last] - DAY, begin[last + 1])]
     last = last[~_changed(observed.facts, node[last], end[last], end[last + 1])]
