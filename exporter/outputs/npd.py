@@ -27,7 +27,8 @@ def problem_gauge(
 ) -> dict[Labels, float]:
     """1 for each root cause that an operator has to fix, as `gpufault node-check` reports; 0 for others that can occur."""
     current = {fault.root_cause for fault in faults}
-    possible = {cause for _, cause in incidents if (c := catalogue.root_causes.get(cause)) and c.needs_operator}
+    signatures = {signature for signature, _ in incidents}
+    possible = {cause.id for one in signatures for cause in catalogue.causes_of(one) if cause.needs_operator}
     return {(CONDITION, camel_case(cause)): float(cause in current) for cause in sorted(possible | current)}
 
 

@@ -25,6 +25,7 @@ NEEDED = {  # arguments without which a command does not begin
 VERBS = {
     "list": [], "show": ["nv_xid_79_fallen_off_bus"], "new": ["x failed"], "check": [], "test": [],
     "diff": ["builtin", "{packs}"], "schema": [], "docs": ["--out", "{new}"],
+    "reports": ["--address", "https://tickets.example.com"],
 }  # fmt: skip
 
 

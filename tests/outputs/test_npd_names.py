@@ -13,7 +13,12 @@ from tests.e2e.conftest import Node, eventually, make_node
 __all__ = ["make_node"]
 
 CATALOGUE = packs.load()
-CAUSE = next(cause.id for cause in CATALOGUE.root_causes.values() if cause.needs_operator)
+SIGNATURE, CAUSE = next(
+    (signature, cause.id)
+    for signature in CATALOGUE.signatures
+    for cause in CATALOGUE.causes_of(signature)
+    if cause.needs_operator
+)
 FAULT = Fault(
     time=50.0, last_time=100.0, count=1, signature="s", root_cause=CAUSE, title="t", gpu=None, job=None, remediation="r",
     incident="i", boot="this", boot_seconds=1.0,
@@ -31,10 +36,11 @@ def test_a_counter_adds_up_the_root_causes_of_a_signature() -> None:
 
 
 def test_a_gauge_is_one_for_what_an_operator_has_to_mend() -> None:
-    incidents = {("s", CAUSE): 0.0, ("s", "unknown"): 4.0}
+    incidents = {(SIGNATURE, "unknown"): 4.0}
     series = ("GPUFault", camel_case(CAUSE))
-    assert problem_gauge(incidents, [], CATALOGUE) == {series: 0.0}
-    assert problem_gauge(incidents, [FAULT], CATALOGUE) == {series: 1.0}
+    assert problem_gauge(incidents, [], CATALOGUE)[series] == 0.0
+    assert problem_gauge(incidents, [FAULT], CATALOGUE)[series] == 1.0
+    assert problem_gauge({}, [FAULT], CATALOGUE) == {series: 1.0}
 
 
 def test_the_daemon_shows_them_where_they_are_asked_for(make_node: Callable[..., Node]) -> None:
