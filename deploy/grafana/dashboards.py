@@ -32,7 +32,10 @@ CAUSES = variable(
 def added(counter: str, window: str) -> str:
     """What a counter of nodes has gained in a window. Its series begin with the first one: `increase()` would miss that."""
     name = f"gpufault_{counter}_total{{{NODES}}}"
-    return f"{name} - ({name} offset {window} or {name} * 0)"
+    began = (
+        f"{name} * 0 and on (job, instance) up{{{NODES}}} offset {window} == 1"  # else the node may only have been away
+    )
+    return f"{name} - ({name} offset {window} or ({began}) or min_over_time({name}[{window}]))"
 
 
 def fleet() -> Json:
