@@ -66,6 +66,7 @@ def main() -> int:
             os.environ["SOURCE_DATE_EPOCH"] = _text(
                 "git", "-C", options.checkout, "log", "-1", "--format=%ct", options.tag
             )
+            os.environ.setdefault("DEBEMAIL", publisher.security)
             python = _tools(tree, Path(name))
             _wheel(tree, folder, python)
             _bill(tree, folder / f"gpufault-{version}.cdx.json", python)

@@ -68,7 +68,7 @@ def main() -> int:
         done = subprocess.run(command, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     if done.returncode:
         return 1
-    publish(options.folder, options.version)
+    publish(options.folder)
     (options.folder / "llms.txt").write_text(summary, encoding="utf-8")
     return 0
 
@@ -122,11 +122,12 @@ def _title(page: Path) -> str:
     return next(line[2:].strip() for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("# "))
 
 
-def publish(folder: Path, version: str) -> None:
-    """Make this version the one that addresses without a version lead to."""
+def publish(folder: Path) -> None:
+    """Make the newest version the one that addresses without a version lead to."""
     listed = sorted((path.parent.name for path in folder.glob("*/sitemap.xml")), key=_order, reverse=True)
     versions = [{"version": name, "title": name, "aliases": []} for name in listed]
     (folder / "versions.json").write_text(json.dumps(versions, indent=1))
+    version = listed[0]  # a repair of an older one stays behind the newest
     (folder / "index.html").write_text(REDIRECT.format(f"{version}/"))
     for runbook in (folder / version / "runbooks").glob("*/index.html"):
         target = folder / "runbooks" / f"{runbook.parent.name}.md"

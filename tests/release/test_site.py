@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         python, ROOT / "deploy/site/site_pages.py", folder, "--version", "0.2.0", "--gpufault", gpufault
     )  # --strict: links
     shutil.copytree(folder / "0.2.0", folder / "0.10.0")
-    publish(folder, "0.10.0")
+    publish(folder)
     return folder
 
 
