@@ -168,7 +168,7 @@ class Refresh:
             try:
                 result, lost = pickle.loads(self._output.read_bytes())  # noqa: S301 - our own process, in our private folder
                 return Outcome(result=result, lost=lost, seconds=seconds)
-            except Exception as error:  # noqa: BLE001 - of another version, after an upgrade, it may be anything
+            except Exception as error:
                 return Outcome(reason=INTERNAL, message=f"its answer cannot be read: {error}", seconds=seconds)
         if message.startswith("gpufault: internal error") or code not in (1, 2, 3):
             return Outcome(reason=INTERNAL, message=message or f"ended with code {code}", seconds=seconds)
