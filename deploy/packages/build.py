@@ -85,6 +85,7 @@ def main() -> int:
                 _install(root, "--no-deps", "--no-index", str(options.wheel.absolute()))
                 _relocate(root, python)
                 _manual(root)
+                shutil.copytree(DEPLOY / "slurm", root / HOME / "slurm")
             else:
                 packages = _environment(root, options.python, python, _needed("gpufault", {"fleet"}) - node)
                 shutil.rmtree(root / HOME / "bin")
@@ -214,6 +215,7 @@ def _described(root: Path, kind: str, version: str, python: str) -> dict[str, An
     service.write_text(
         (DEPLOY / "systemd" / service.name).read_text().replace("/opt/gpufault/bin/gpufault", "/usr/bin/gpufault")
     )
+    plain = {"file_info": {"mode": 0o644}}  # whatever the umask of the checkout was
     files = [path for path in (root / "usr/share").rglob("*") if path.is_file()]
     if kind == "rpm":
         files = [path for path in files if not {path.name, *path.parts} & ONLY_DEBIAN]
@@ -224,9 +226,9 @@ def _described(root: Path, kind: str, version: str, python: str) -> dict[str, An
         "maintainer": MAINTAINER,
         "depends": [*fixed, *_needs(root, kind, version, python)],
         "contents": [
-            *described.get("contents", ()),
+            *(plain | file if file.get("type") != "symlink" else file for file in described.get("contents", ())),
             {"src": str(root / HOME), "dst": f"/{HOME}", "type": "tree"},
-            {"src": str(service), "dst": f"{unit}/{service.name}"},
+            plain | {"src": str(service), "dst": f"{unit}/{service.name}"},
             *({"src": str(path), "dst": f"/{path.relative_to(root)}"} for path in files),
         ],
         "scripts": {
