@@ -190,4 +190,9 @@ def window_json(window: Window) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    return round(value, 4) if math.isfinite(value) else None
+    return shown(value) if math.isfinite(value) else None
+
+
+def shown(value: float) -> float:
+    """A number as JSON and metrics have it, so that they agree: with four decimals."""
+    return round(value, 4)

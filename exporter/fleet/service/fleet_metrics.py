@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from exporter.fleet.pull.status import PULL_METRICS, PullCounts, pull_values
 from exporter.fleet.results.labels import conditions
+from exporter.fleet.results.to_json import shown
 from exporter.fleet.service.refresh import REASONS, FleetStatus
 from exporter.fleet.statistics.findings import Correlation, Finding
 from exporter.metrics.counters import OTHER, Labels, Metric
@@ -148,22 +149,22 @@ def _of_result(values: Values, result: Correlation, most: int) -> None:
     values["gpufault_fleet_findings"] = {
         (status,): float(sum(f.status == status for f in findings)) for status in STATUSES
     }
-    rows("finding_rate_ratio", ((finding_labels(f), f.ratio.value) for f in findings))
-    rows("finding_rate_ratio_low", ((finding_labels(f), f.ratio.low) for f in findings))
-    rows("finding_rate_ratio_high", ((finding_labels(f), f.ratio.high) for f in findings))
+    rows("finding_rate_ratio", ((finding_labels(f), shown(f.ratio.value)) for f in findings))
+    rows("finding_rate_ratio_low", ((finding_labels(f), shown(f.ratio.low)) for f in findings))
+    rows("finding_rate_ratio_high", ((finding_labels(f), shown(f.ratio.high)) for f in findings))
     rows("finding_q_value", ((finding_labels(f), f.q_value) for f in findings))
     put("signatures_without_enough_data", len(result.not_enough_data))
     values["gpufault_fleet_lemons"] = {(kind,): float(sum(bad.kind == kind for bad in bad_nodes)) for kind in KINDS}
     rows("lemon_incidents", (((bad.kind, bad.name, bad.node), bad.incidents) for bad in bad_nodes))
-    rows("lemon_probability", (((bad.kind, bad.name, bad.node), bad.probability) for bad in bad_nodes))
+    rows("lemon_probability", (((bad.kind, bad.name, bad.node), shown(bad.probability)) for bad in bad_nodes))
     rows("exposed_nodes", (((risk.because, risk.signature, risk.status), risk.count) for risk in exposed))
     rows(
         "exposed_expected_incidents",
-        (((risk.because, risk.signature, risk.status), risk.expected_7d) for risk in exposed),
+        (((risk.because, risk.signature, risk.status), shown(risk.expected_7d)) for risk in exposed),
     )
     put("nodes", result.nodes)
     put("incidents", result.incidents)
-    values["gpufault_fleet_exposure_hours"] = {(result.exposure,): result.exposure_hours}
+    values["gpufault_fleet_exposure_hours"] = {(result.exposure,): shown(result.exposure_hours)}
     put("window_start_timestamp_seconds", result.window.start)
     put("window_end_timestamp_seconds", result.window.end)
     put("complete", float(result.complete))
