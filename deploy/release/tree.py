@@ -51,12 +51,12 @@ def version_of(tag: str) -> str:
 
 
 def exported(checkout: Path, tag: str, folder: Path) -> None:
-    """The files of a tag, as they were committed, into a folder."""
+    """The files of a tag, as they were committed, into a folder. ValueError if there is no such tag."""
     folder.mkdir(parents=True, exist_ok=True)
-    with subprocess.Popen(["git", "-C", checkout, "archive", tag], stdout=subprocess.PIPE) as archive:
-        subprocess.run(["tar", "--extract", "--directory", folder], check=True, stdin=archive.stdout)
+    archive = subprocess.run(["git", "-C", checkout, "archive", f"refs/tags/{tag}"], check=False, capture_output=True)
     if archive.returncode:
-        raise ValueError(f"git has no {tag}")
+        raise ValueError(f"the tag {tag} cannot be read: {archive.stderr.decode().strip()}")
+    subprocess.run(["tar", "--extract", "--directory", folder], check=True, input=archive.stdout)
 
 
 def stamp(tree: Path, version: str, publisher: Publisher) -> None:

@@ -363,7 +363,7 @@ def _reports(options: argparse.Namespace) -> int:
     usual = packs.usual_words() | {word.lower() for word in options.allow}
     own = packs.load_texts(flags.pack_folders(options)).own
     reports = [(file, number, report) for file in own for number, report in enumerate(file.pack.reports)]
-    advice = "use other words, or --allow what is not one"
+    advice = "use other words, or give those that are not names to --allow"
     problems = [
         file.document.problem(("reports", number, "cause"), f"may have a name: {', '.join(words)}; {advice}")
         for file, number, report in reports

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.deploy import bare
-from tests.deploy.bare import BUILD, Bare, said
-from tests.deploy.conftest import once
+from tests.deploy.bare import BUILD, said
+from tests.deploy.conftest import debian
 from tests.deploy.tools import tool
 from tests.support.monitoring import free_port
+
+__all__ = ["debian"]
 
 ROOT = BUILD.parents[2]
 VERSION = "7.8.9"
@@ -94,9 +95,3 @@ def index(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     (folder / "index.html").write_text("".join(f'<a href="{path.name}">{path.name}</a>\n' for path in files))
     with served(folder.parents[1]) as address:
         yield f"{address}/simple"
-
-
-@pytest.fixture(scope="session")
-def debian(tmp_path_factory: pytest.TempPathFactory) -> Bare:
-    """To be copied."""
-    return Bare(once(tmp_path_factory, "debian", bare.debian))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.programs import needs
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "deploy/release"))
 import tree as release  # noqa: E402 - of deploy/, outside the package
@@ -80,6 +82,12 @@ def test_a_release_without_a_real_address_is_refused(name: str, value: str) -> N
 def test_only_a_tag_of_a_version_is_a_release(tag: str) -> None:
     with pytest.raises(ValueError, match=f"{tag} is not the tag of a release"):
         release.version_of(tag)
+
+
+@needs("git")
+def test_a_tag_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the tag v9\.9\.9 cannot be read: fatal: "):
+        release.exported(tmp_path, "v9.9.9", tmp_path / "tree")
 
 
 def test_notes_are_those_of_one_version(tmp_path: Path) -> None:

@@ -21,10 +21,8 @@ SHORTEST_SLOT = 3600.0  # within which nodes fall silent together, or come back;
 LONGEST_BEAT = (
     6.0  # hours: of a longer one, merged by day or from Prometheus, nobody knows what the node did at its end
 )
-SHARED, TIMES = (
-    3,
-    5.0,
-)  # nodes, and times as many as by chance, that share a silence (stories "… outage" and "… at random")
+SHARED = 3  # nodes at least that share a silence …
+TIMES = 5.0  # … and times as many as by chance (stories "… outage" and "… at random")
 
 
 def silences(observed: Observed, neighbourhoods: Sequence[Ints]) -> Incidents:
